@@ -1,0 +1,1 @@
+"""How an argv reaches a host."""
