@@ -77,7 +77,13 @@ class UnreachableError(HostkitError):
     kind = "unreachable"
 
     def __init__(
-        self, what: str, *, hop: str, stood: tuple[str, ...] = (), where: str | None = None, hint: str | None = None
+        self,
+        what: str,
+        *,
+        hop: str,
+        stood: tuple[str, ...] = (),
+        where: str | None = None,
+        hint: str | None = None,
     ) -> None:
         super().__init__(what, where=where or hop, hint=hint)
         self.hop = hop
@@ -125,7 +131,9 @@ class RefusedError(HostkitError):
     exit_code = 77
     kind = "refused"
 
-    def __init__(self, what: str, *, rule: str | None = None, where: str | None = None, hint: str | None = None) -> None:
+    def __init__(
+        self, what: str, *, rule: str | None = None, where: str | None = None, hint: str | None = None
+    ) -> None:
         super().__init__(what, where=where, hint=hint)
         self.rule = rule
 

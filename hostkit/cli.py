@@ -1,0 +1,48 @@
+"""The console script `hostkit`: Invoke's tasks from any directory, with the full table of exit codes."""
+
+from __future__ import annotations
+
+import sys
+
+from invoke.exceptions import Exit, ParseError
+from invoke.program import Program
+
+from hostkit import __version__
+
+USAGE = 64
+INTERRUPTED = 130
+
+
+class Hostkit(Program):
+    """Invoke's Program, but a bad flag or an unknown task exits with 64, and Ctrl-C with 130."""
+
+    def run(self, argv: list[str] | None = None, exit: bool = True) -> None:  # noqa: ARG002  (Invoke's own signature)
+        try:
+            self.create_config()
+            self.parse_core(argv)
+            self.parse_collection()
+            self.parse_tasks()
+            self.parse_cleanup()
+            self.update_config()
+            self.execute()
+        except ParseError as error:
+            _say(f"{error} (hostkit --list shows the commands, hostkit --help COMMAND its flags)")
+            sys.exit(USAGE)
+        except Exit as error:
+            if error.message:
+                _say(error.message)
+            sys.exit(error.code)
+        except KeyboardInterrupt:
+            sys.exit(INTERRUPTED)
+
+
+def _say(text: str) -> None:
+    if sys.stderr is not None:
+        sys.stderr.write(f"hostkit: {text}\n")
+
+
+def main() -> None:
+    """Run the command line."""
+    from hostkit.tasks.namespace import namespace
+
+    Hostkit(namespace=namespace, name="hostkit", binary="hostkit", version=__version__).run()

@@ -1,0 +1,5 @@
+"""The namespace that `invoke` finds."""
+
+from hostkit.tasks.namespace import namespace
+
+__all__ = ["namespace"]
