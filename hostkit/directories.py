@@ -1,0 +1,58 @@
+"""Where hostkit keeps its own files on this machine: the XDG directories, private to the user."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import platformdirs
+
+from hostkit.errors import CannotCreateError
+
+_NAME = "hostkit"
+
+
+def state_directory() -> Path:
+    """Return the folder of journals and of jobs on this machine (`~/.local/state/hostkit`), created."""
+    return _private(platformdirs.user_state_path(_NAME, appauthor=False))
+
+
+def data_directory() -> Path:
+    """Return the folder of what must outlive upgrades (`~/.local/share/hostkit`), created."""
+    return _private(platformdirs.user_data_path(_NAME, appauthor=False))
+
+
+def cache_directory() -> Path:
+    """Return the folder of what may be deleted at any time (`~/.cache/hostkit`), created."""
+    return _private(platformdirs.user_cache_path(_NAME, appauthor=False))
+
+
+def config_directory() -> Path:
+    """Return the folder of the user's own files (`~/.config/hostkit`); it is read, so not created."""
+    return platformdirs.user_config_path(_NAME, appauthor=False)
+
+
+def runtime_directory() -> Path:
+    """Return the folder of sockets and locks (`$XDG_RUNTIME_DIR/hostkit`), created; else one in the cache.
+
+    A login without a session (cron) has no runtime directory, and a shared /tmp is no place for sockets.
+    """
+    base = os.environ.get("XDG_RUNTIME_DIR", "")
+    if base.startswith("/") and os.access(base, os.W_OK | os.X_OK):
+        return _private(Path(base) / _NAME)
+    return _private(cache_directory() / "run")
+
+
+def _private(path: Path) -> Path:
+    """Create `path` for its owner alone, and take others' permissions away where it already stands."""
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if path.stat().st_mode & 0o077:
+            path.chmod(0o700)
+    except OSError as error:
+        raise CannotCreateError(
+            f"cannot create {path}: {error.strerror}",
+            where="this machine",
+            hint="make it writable for you, or set the XDG_*_HOME variable to a folder that is",
+        ) from error
+    return path
