@@ -1,0 +1,1 @@
+"""Evaluations: how good a checkpoint is, against the last one, and what the figure rests on."""

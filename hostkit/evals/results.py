@@ -1,0 +1,188 @@
+"""The result of one evaluation, `hostkit.eval-result/1`: read tolerantly, written strictly.
+
+Lengths are draft tokens accepted in a row from the anchor, neither anchor nor bonus counted. The payload
+writes this document, the archive keeps it, comparisons read it. NaN and infinity become null with a reason.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from hostkit.errors import DataError
+
+SCHEMA = "hostkit.eval-result/1"
+
+
+class Part(BaseModel):
+    """Keys that a newer writer adds are kept, not refused: schemas only grow."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+
+class CheckpointOf(Part):
+    path: str | None = None
+    sha256: str | None = None
+    step: int | None = None
+    block_size: int | None = None
+    format: str | None = None
+
+
+class Settings(Part):
+    block_size: int
+    trained_block_size: int | None = None
+    blocks_per_prompt: int
+    seed: int = 0
+    max_new_tokens: int | None = None
+    max_prompts: int | None = None
+    thinking: bool = False
+    dtype: str | None = None
+    threads: int | None = None
+    ddtree_budgets: list[int] = []
+    metric_definition: str = "unverified"
+
+
+class TargetOf(Part):
+    id: str | None = None
+    config_sha256: str | None = None
+    vocab_sha256: str | None = None
+    template_sha256: str | None = None
+    dtype: str | None = None
+
+
+class References(Part):
+    source: str
+    model: str | None = None
+
+
+class Missing(Part):
+    prompt: str
+    domain: str | None = None
+    reason: str
+
+
+class DomainCoverage(Part):
+    asked: int
+    done: int
+    blocks: int
+
+
+class Coverage(Part):
+    prompts_asked: int
+    prompts_done: int
+    blocks: int
+    missing: list[Missing] = []
+    by_domain: dict[str, DomainCoverage] = {}
+
+    @property
+    def partial(self) -> bool:
+        return self.prompts_done < self.prompts_asked
+
+
+class Metric(Part):
+    """A pooled mean over blocks (or rounds) with its counts; the interval is over prompt means."""
+
+    mean: float | None
+    sum: float | None = None
+    n: int
+    prompts: int | None = None
+    interval: tuple[float, float] | None = None
+    reason: str | None = None
+
+
+class Block(Part):
+    """One block: a draft from one anchor (position in the sequence, tokens)."""
+
+    anchor: int
+    accept_len: int
+    accept_len_top4_oracle: int | None = None
+    accept_len_top8_oracle: int | None = None
+    ddtree: dict[str, int] = {}
+
+    def value(self, metric: str) -> float | None:
+        """Return this block's value of a per-block metric; None when it has none."""
+        if metric.startswith("accept_len_ddtree@"):
+            return self.ddtree.get(metric.partition("@")[2])
+        value = getattr(self, metric, None)
+        return float(value) if isinstance(value, int | float) else None
+
+
+class PromptResult(Part):
+    id: str
+    domain: str | None = None
+    blocks: list[Block] = []
+    reference_sha256: str | None = None
+
+
+class Agreement(Part):
+    agree: int
+    of: int
+    rate: float | None
+    passed: bool
+
+
+class EvalResult(Part):
+    """One evaluation's result."""
+
+    schema_: str = Field(alias="schema")
+    id: str
+    created_at: str
+    status: str
+    checkpoint: CheckpointOf
+    settings: Settings
+    target: TargetOf
+    references: References
+    coverage: Coverage
+    metrics: dict[str, Metric]
+    per_position: dict[str, Any] = {}
+    per_prompt: list[PromptResult] = []
+    target_agreement: Agreement | None = None
+    isolation: dict[str, Any] = {}
+    provenance: dict[str, Any] = {}
+
+    def document(self) -> dict[str, Any]:
+        """Return the JSON document, with null where a number is not finite."""
+        return self.model_dump(mode="json", by_alias=True)
+
+
+def parse(data: bytes, *, where: str) -> EvalResult:
+    """Read a result file. Raises DataError naming `where` for anything that is no result of this schema."""
+    try:
+        document = json.loads(data.decode("utf-8"))
+    except (UnicodeDecodeError, ValueError) as error:
+        raise DataError(f"not a JSON document: {error}", where=where) from error
+    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+        found = document.get("schema") if isinstance(document, dict) else type(document).__name__
+        raise DataError(f"not a {SCHEMA} document (its schema: {found!r})", where=where)
+    try:
+        return EvalResult.model_validate(_finite(document))
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise DataError(
+            f"{error.error_count()} faults, the first at {place}: {first['msg']}", where=where
+        ) from error
+
+
+def dump(document: dict[str, Any]) -> bytes:
+    """Return strict JSON, sorted and indented: no NaN, no infinity."""
+    return (
+        json.dumps(_finite(document), ensure_ascii=False, allow_nan=False, indent=1, sort_keys=True) + "\n"
+    ).encode()
+
+
+def _finite(value: Any) -> Any:
+    """Replace NaN and infinity by null; a metric whose mean was one says so in `reason`."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    if isinstance(value, dict):
+        fixed = {key: _finite(item) for key, item in value.items()}
+        if isinstance(value.get("mean"), float) and fixed["mean"] is None:
+            fixed.setdefault("reason", f"not a number ({value['mean']})")
+        return fixed
+    return value
