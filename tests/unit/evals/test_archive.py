@@ -1,0 +1,82 @@
+"""The archive keeps every result whole, and replaces none."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from hostkit.errors import CannotCreateError
+from hostkit.evals.archive import Archive, add_later
+from hostkit.evals.results import dump
+
+from .samples import result
+
+
+def filed(archive, found):
+    return archive.add(found, {"result.json": dump(found.document())})
+
+
+@pytest.mark.report("i7")
+def test_two_results_of_the_same_second_are_both_kept(tmp_path):
+    archive = Archive(tmp_path, "drafter")
+    first, second = filed(archive, result({"p": [1]})), filed(archive, result({"p": [2]}))
+    assert first != second
+    assert len(archive.entries()[0]) == 2
+    assert first.name.startswith("step_4000_20261130T101500Z_")
+
+
+@pytest.mark.report("c19")
+def test_a_late_result_of_an_older_step_is_compared_with_its_own_past(tmp_path):
+    archive = Archive(tmp_path, "drafter")
+    for step, at in ((4000, "T08"), (6000, "T09"), (5000, "T10")):
+        filed(
+            archive,
+            result({"p": [1]}, step=step, evaluation_id=f"{step:016d}", created_at=f"2026-11-30{at}:00:00Z"),
+        )
+    steps = [entry.result.checkpoint.step for entry in archive.entries()[0]]
+    assert steps == [4000, 5000, 6000]
+    late = archive.with_id(f"{5000:016d}")
+    assert archive.before(late.result).result.checkpoint.step == 4000
+
+
+def test_a_result_is_found_by_its_id_and_a_whole_one_before_a_partial_one(tmp_path):
+    archive = Archive(tmp_path, "drafter")
+    filed(archive, result({"p": [1]}))
+    filed(archive, result({"p": [1]}, status="partial", created_at="2026-11-30T11:00:00Z"))
+    assert archive.with_id("e" * 16).result.status == "complete"
+    assert archive.with_id("f" * 16) is None
+
+
+@pytest.mark.report("i11")
+def test_drafts_foreign_folders_and_broken_files_are_never_taken_for_results(tmp_path):
+    archive = Archive(tmp_path, "drafter")
+    good = filed(archive, result({"p": [1]}))
+    for name in (
+        ".step_9000_20261130T101500Z_00000000",
+        "step_9000",
+        "step_9000_20261130T101500Z_00000000.tmp",
+    ):
+        (archive.folder / name).mkdir()
+        (archive.folder / name / "result.json").write_bytes((good / "result.json").read_bytes())
+    broken = archive.folder / "step_8000_20261130T101500Z_00000000"
+    broken.mkdir()
+    (broken / "result.json").write_text('{"schema": "hostkit.eval-result/1"')
+    entries, lines = archive.entries()
+    assert [entry.folder for entry in entries] == [good]
+    assert len(lines) == 1 and str(broken) in lines[0]
+
+
+def test_a_later_file_does_not_replace_one_that_is_there(tmp_path):
+    folder = filed(Archive(tmp_path, "drafter"), result({"p": [1]}))
+    add_later(folder, "verdict-after.json", b'"first"')
+    add_later(folder, "verdict-after.json", b'"second"')
+    assert json.loads((folder / "verdict-after.json").read_bytes()) == "first"
+    assert sorted(path.name for path in folder.iterdir()) == ["result.json", "verdict-after.json"]
+
+
+def test_an_archive_that_cannot_be_written_says_so_and_leaves_nothing(tmp_path):
+    (tmp_path / "drafter").write_text("a file where the folder should be")
+    with pytest.raises(CannotCreateError) as caught:
+        filed(Archive(tmp_path, "drafter"), result({"p": [1]}))
+    assert str(tmp_path / "drafter") in str(caught.value)
