@@ -19,7 +19,8 @@ def console(*, stderr: bool = False) -> Console:
     """Return a Console without markup, emoji or highlighting: what it prints is data."""
     from rich.console import Console
 
-    width = None if sys.stdout is not None and sys.stdout.isatty() else 100
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream is not None and stream.isatty() else 100
     return Console(stderr=stderr, markup=False, emoji=False, highlight=False, soft_wrap=False, width=width)
 
 

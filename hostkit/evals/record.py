@@ -1,0 +1,110 @@
+"""The evaluation under way: one kernel lock and one small file, so that a command that was cut goes on.
+
+Both lie under the state directory of this machine. The lock is the kernel's: it ends with the process that
+held it, however that ended. The file says which checkpoint is being evaluated, and what was seen before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from hostkit.directories import state_directory
+from hostkit.errors import BusyError, CannotCreateError
+
+
+class Record(BaseModel):
+    """What an evaluation that is under way has settled on."""
+
+    model_config = ConfigDict(frozen=True)
+
+    evaluation_id: str
+    started_at: str
+    pid: int
+    candidate: dict[str, Any]
+    sample: dict[str, Any]
+    verdict_before: dict[str, Any]
+    job: str | None = None
+    step: str = "find"  # of the pipeline, for whoever asks what goes on
+
+
+class UnderWay:
+    """The lock and the record of one evaluation of one archive; a context manager that holds the lock."""
+
+    def __init__(self, archive: str, evaluation: str) -> None:
+        key = hashlib.sha256(f"{archive}\0{evaluation}".encode()).hexdigest()[:12]
+        folder = state_directory() / "evals"
+        self.evaluation = evaluation
+        self.path = folder / f"{evaluation}-{key}.json"
+        self._lock_path = folder / f"{evaluation}-{key}.lock"
+
+    def __enter__(self) -> UnderWay:
+        from filelock import FileLock, Timeout
+
+        self._lock = FileLock(str(self._lock_path), mode=0o600)
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._lock.acquire(blocking=False)
+        except Timeout:
+            raise BusyError(
+                f"the evaluation {self.evaluation} is running already: {self._words()}",
+                where="this machine",
+                hint="--attach follows it and shows its result",
+            ) from None
+        except OSError as error:
+            raise _cannot(self._lock_path, error) from error
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    def wait(self) -> None:
+        """Wait until whoever evaluates has ended."""
+        from filelock import FileLock
+
+        with FileLock(str(self._lock_path), mode=0o600):
+            pass
+
+    def read(self) -> Record | None:
+        """Return the record that was left, or is being kept; None when there is none that can be read."""
+        try:
+            return Record.model_validate(json.loads(self.path.read_bytes()))
+        except (OSError, ValueError, ValidationError):
+            return None
+
+    def write(self, record: Record) -> None:
+        """Keep the record, whole or not at all."""
+        draft = self.path.with_name(f".{self.path.name}.{os.getpid()}")
+        try:
+            draft.write_text(record.model_dump_json())
+            draft.chmod(0o600)
+            draft.rename(self.path)
+        except OSError as error:
+            with suppress(OSError):
+                draft.unlink()
+            raise _cannot(self.path, error) from error
+
+    def close(self) -> None:
+        """Forget the record: the evaluation ended."""
+        self.path.unlink(missing_ok=True)
+
+    def _words(self) -> str:
+        record = self.read()
+        if record is None:
+            return "it has just begun"
+        step = record.candidate.get("step")
+        return f"step {step}, since {record.started_at}, now at '{record.step}' (pid {record.pid})"
+
+
+def _cannot(path: Path, error: OSError) -> CannotCreateError:
+    return CannotCreateError(
+        f"cannot keep the record of this evaluation: {error.strerror}",
+        where=str(path),
+        hint="make room, or set XDG_STATE_HOME to a folder that is writable",
+    )

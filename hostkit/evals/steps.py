@@ -1,0 +1,96 @@
+"""The steps of an evaluation and where each stands: to come, running, done, skipped (and why), failed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+State = Literal["to come", "running", "done", "skipped", "failed"]
+
+NAMES = (
+    "find",
+    "verify",
+    "check-harness",
+    "preflight",
+    "stage",
+    "one-block",
+    "run",
+    "collect",
+    "compare",
+    "archive",
+    "recheck",
+)
+
+
+@dataclass
+class Step:
+    """One step: its state, what there is to say of it, and how long it took (seconds)."""
+
+    name: str
+    state: State = "to come"
+    words: str = ""
+    seconds: float | None = None
+    started: float | None = field(default=None, repr=False)
+
+
+class Steps:
+    """All steps in order. `watch` is called after each change with the step that changed."""
+
+    def __init__(self, watch: Callable[[Step], None] = lambda _step: None) -> None:
+        self.all = [Step(name) for name in NAMES]
+        self._watch = watch
+        self._by_name = {step.name: step for step in self.all}
+
+    def __getitem__(self, name: str) -> Step:
+        return self._by_name[name]
+
+    @contextmanager
+    def running(self, name: str) -> Iterator[Step]:
+        """Mark a step as running, then as done; as failed when the block raises."""
+        step = self._by_name[name]
+        step.state, step.started = "running", time.monotonic()
+        self._watch(step)
+        try:
+            yield step
+        except BaseException as error:
+            step.state = "failed"
+            step.words = getattr(error, "what", None) or str(error) or type(error).__name__
+            raise
+        else:
+            if step.state == "running":
+                step.state = "done"
+        finally:
+            step.seconds = time.monotonic() - (step.started or 0)
+            self._watch(step)
+
+    def say(self, name: str, words: str) -> None:
+        """Say how far a running step is."""
+        self._by_name[name].words = words
+        self._watch(self._by_name[name])
+
+    def skip(self, name: str, why: str) -> None:
+        """Mark a step as skipped, and say why."""
+        step = self._by_name[name]
+        step.state, step.words = "skipped", why
+        self._watch(step)
+
+    def skip_rest(self, why: str) -> None:
+        """Mark every step that is still to come as skipped."""
+        for step in self.all:
+            if step.state == "to come":
+                self.skip(step.name, why)
+
+    def document(self) -> list[dict[str, Any]]:
+        """Return the steps as JSON data."""
+        return [
+            {
+                "name": step.name,
+                "state": step.state,
+                "words": step.words,
+                "seconds": None if step.seconds is None else round(step.seconds, 3),
+            }
+            for step in self.all
+        ]
