@@ -1,11 +1,34 @@
-"""What every test shares: the `report` marker, which ties a test to the field report that it answers."""
+"""What every test shares: the `report` marker, and the rule that CI never skips a test on the real fleet."""
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 import pytest
+
+from tests.fleet.needs import lacking, required
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
-        "markers", "report(*ids): the field reports (a1, b3, ...) that this test answers; see tests/reports.py"
+        "markers",
+        "report(*ids): the field reports (a1, b3, ...) that this test answers; see tests/reports.py",
     )
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A test on the real fleet is skipped where there can be none, with one clear reason."""
+    if item.get_closest_marker("fleet") and (reason := lacking()):
+        pytest.skip(reason)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Where the fleet is required (HOSTKIT_REQUIRE_FLEET=1), a skipped test of it has failed."""
+    report = yield
+    if report.skipped and required() and item.get_closest_marker("fleet"):
+        report.outcome = "failed"
+        report.longrepr = f"the real fleet is required here, and this test was skipped: {call.excinfo}"
+    return report

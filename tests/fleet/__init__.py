@@ -1,0 +1,1 @@
+"""The real fleet: namespaces, sshd and LXC containers, raised on this machine for tests."""
