@@ -1,0 +1,269 @@
+"""Look at the runs of this host once: clocks, processes, logs, checkpoints, room, GPUs. One request, one reply.
+
+Travels to hosts: standard library only, Python 3.8 or newer. Never sleeps, writes nothing, starts nothing but
+nvidia-smi (with a time limit), ends by itself. request:
+{"runs": {name: {"process": {...}, "log": {"path"}, "checkpoints": {"root", "pattern", "marker"}, "gpus": [0],
+"last": identity or null}}}. Only facts come back; what they mean is decided elsewhere.
+"""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from typing import Any, Dict, List, Optional
+
+import completeness
+import logtail
+import processes
+
+NEEDS = ("completeness", "processes", "logtail")
+CANDIDATES = 64
+WORDS, LETTERS = 48, 300  # of an argv
+GPU_SECONDS = 4.0
+GPU_NAMES = ("index", "name", "use", "memory_used", "memory_total", "temperature")
+GPU_FIELDS = "index,name,utilization.gpu,memory.used,memory.total,temperature.gpu"
+# the clocks are asked for by number: time.CLOCK_BOOTTIME is not in every build
+CLOCK_BOOTTIME = getattr(time, "CLOCK_BOOTTIME", 7)
+
+
+def serve(request: Dict[str, Any]) -> Dict[str, Any]:
+    """Answer one request."""
+    runs = request["runs"]
+    gpus = _start_gpus() if any(run.get("gpus") for run in runs.values()) else None
+    clock = _clock()
+    saves = {name: _saves(run.get("checkpoints")) for name, run in runs.items()}
+    rows, unreadable = processes.table()
+    now = _process_clock(clock, rows)
+    replies = {name: _run(run, rows, now) for name, run in runs.items()}
+    for name, found in saves.items():
+        replies[name]["checkpoints"] = _second_look(found)
+    return {
+        "schema": "hostkit.probe/1",
+        "clock": dict(clock, now_ticks=now["ticks"], hz=now["hz"], sane=now["sane"]),
+        "host": {
+            "name": socket.gethostname(),
+            "boot_id": processes.boot_id(),
+            "pid_ns": processes.inode("self", "ns/pid"),
+            "init_start_ticks": rows[1]["start_ticks"] if 1 in rows else None,
+            "uid": os.geteuid(),
+            "python": "%d.%d.%d" % sys.version_info[:3],
+        },
+        "table": _table(rows, unreadable),
+        "runs": replies,
+        "memory": _memory(),
+        "load": list(os.getloadavg()),
+        "cpus": os.cpu_count(),
+        "gpus": _end_gpus(gpus),
+    }
+
+
+def _clock() -> Dict[str, Any]:
+    """Read the wall clock, the boot clock, and the clock by which the kernel dates files.
+
+    The last is the date of a descriptor's entry in /proc that was made this moment: where it differs from the
+    first, a library lies about the time, and only the kernel's agrees with the dates of files.
+    """
+    out: Dict[str, Any] = {"wall": time.time(), "boot": time.clock_gettime(CLOCK_BOOTTIME), "kernel": None}
+    try:
+        fd = os.open("/proc/self/stat", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            out["kernel"] = os.stat("/proc/self/fdinfo/%d" % fd).st_mtime
+        finally:
+            os.close(fd)
+    except OSError:
+        pass
+    return out
+
+
+def _process_clock(clock: Dict[str, Any], rows: processes.Rows) -> Dict[str, Any]:
+    """Return the present in clock ticks since boot, as start ticks count them.
+
+    Our own start is a witness: it lies a moment back. Where the boot clock says otherwise (a shifted time
+    namespace, a library), our own start is the present.
+    """
+    hz = os.sysconf("SC_CLK_TCK")
+    ticks = int(clock["boot"] * hz)
+    own = rows[os.getpid()]["start_ticks"] if os.getpid() in rows else None
+    sane = own is None or -2 * hz <= ticks - own <= 600 * hz
+    kernel = clock["kernel"]
+    wall = kernel if kernel is not None and abs(kernel - clock["wall"]) > 2 else clock["wall"]
+    return {"hz": hz, "ticks": ticks if sane else own, "sane": sane, "wall": wall}
+
+
+def _table(rows: processes.Rows, unreadable: int) -> Dict[str, Any]:
+    uid = os.geteuid()
+    hidden = False
+    try:
+        with open("/proc/self/mountinfo") as file:
+            proc = [line for line in file if line.split()[4] == "/proc"]
+        option = [
+            word
+            for line in proc[-1:]
+            for word in line.strip().replace(" ", ",").split(",")
+            if "hidepid" in word
+        ]
+        hidden = any(word not in ("hidepid=0", "hidepid=off") for word in option)
+    except OSError:
+        pass
+    others = sum(row["uid"] != uid for row in rows.values())
+    return {
+        "pids": len(rows),
+        "others": others,
+        "init": 1 in rows,
+        "unreadable": unreadable,
+        "hidden": hidden,
+    }
+
+
+def _run(run: Dict[str, Any], rows: processes.Rows, now: Dict[str, Any]) -> Dict[str, Any]:
+    found = processes.find(rows, run.get("process") or {}, run.get("last"), now)
+    pids = [row["pid"] for row in found["processes"]]
+    path = (run.get("log") or {}).get("path")
+    log = logtail.log(path, pids)
+    writers: List[int] = []
+    if not pids and log["path"]:
+        others = [pid for pid in rows if pid != os.getpid() and rows[pid]["argv"]]
+        writers = logtail.writers(log["path"], others, 1.0, time.monotonic)
+    titles = [row for row in found["titles"] if row["pid"] in writers or _works_at(row["pid"], run)]
+    log["writers"] = [_process(dict(rows[pid], exe=processes.link(pid, "exe"))) for pid in writers[:4]]
+    # a second look at what was found: it may have ended while the rest was read
+    gone = [pid for pid in pids if not _still(rows[pid])]
+    return {
+        "processes": [_process(row) for row in found["processes"] if row["pid"] not in gone],
+        "gone": gone,
+        "titles": [_process(row) for row in titles],
+        "near": [_process(row) for row in found["near"]],
+        "zombies": [_process(row) for row in found["zombies"]],
+        "pidfile": found["pidfile"],
+        "record": found["record"],
+        "log": log,
+    }
+
+
+def _still(row: processes.Row) -> bool:
+    try:
+        now = processes.look(row["pid"])
+    except OSError:
+        return False
+    return bool(now["start_ticks"] == row["start_ticks"]) and now["state"] not in "ZX"
+
+
+def _works_at(pid: int, run: Dict[str, Any]) -> bool:
+    """Whether an interpreter under a changed title shows that it belongs to the run."""
+    cwd = processes.link(pid, "cwd")
+    declared = (run.get("process") or {}).get("cwd")
+    root = (run.get("checkpoints") or {}).get("root")
+    if declared and cwd == os.path.realpath(declared):
+        return True
+    script = (run.get("process") or {}).get("script") or ""
+    if cwd and script and os.path.exists(os.path.join(cwd, script)):
+        return True
+    files = (logtail.open_logs(pid) or []) if root else []
+    return any(one["path"].startswith(os.path.realpath(str(root)) + "/") for one in files)
+
+
+def _process(row: processes.Row) -> Dict[str, Any]:
+    out = {key: value for key, value in row.items() if key not in ("session", "kind", "word")}
+    out["argv"] = [_text(word)[:LETTERS] for word in row["argv"][:WORDS]]
+    for key in ("exe", "cwd"):
+        if isinstance(out.get(key), str):
+            out[key] = _text(out[key])
+    return out
+
+
+def _text(word: str) -> str:
+    return os.fsencode(word).decode("utf-8", "replace")
+
+
+def _saves(want: Optional[Dict[str, Any]]) -> Dict[str, Any]:
+    if not want:
+        return {"root": None, "found": [], "error": None}
+    out: Dict[str, Any] = {"root": want["root"], "found": [], "error": None, "space": None}
+    try:
+        look = os.statvfs(want["root"])
+        out["space"] = {
+            "free": look.f_bavail * look.f_frsize,
+            "free_root": look.f_bfree * look.f_frsize,
+            "size": look.f_blocks * look.f_frsize,
+            "files": look.f_files,
+            "files_free": look.f_favail,
+        }
+        out["found"] = completeness.candidates(
+            want["root"], want["pattern"], marker=want.get("marker"), limit=CANDIDATES
+        )
+    except OSError as error:
+        out["error"] = error.strerror
+    return out
+
+
+def _second_look(saves: Dict[str, Any]) -> Dict[str, Any]:
+    """Hold each complete checkpoint against a second look: one that has changed is being written."""
+    for one in saves["found"]:
+        try:
+            look = os.stat(one["path"])
+        except OSError:
+            one.update(complete=False, reason="vanished while it was looked at")
+            continue
+        same = (look.st_mtime_ns, look.st_ino) == (one["mtime_ns"], one["inode"])
+        folder = os.path.isdir(one["path"])  # a folder's facts are those of the files in it
+        if one["complete"] and not folder and not (same and look.st_size == one["size"]):
+            one.update(complete=False, reason="still growing")
+    return saves
+
+
+def _memory() -> Dict[str, Any]:
+    try:
+        with open("/proc/meminfo") as file:
+            lines = dict(line.split(":", 1) for line in file)
+        return {
+            key: int(lines[name].split()[0]) * 1024
+            for key, name in (("total", "MemTotal"), ("free", "MemAvailable"))
+        }
+    except (OSError, KeyError, ValueError):
+        return {"total": None, "free": None}
+
+
+def _start_gpus() -> "Optional[subprocess.Popen[bytes]]":
+    program = shutil.which(
+        "nvidia-smi", path=os.environ.get("PATH", "") + ":/usr/bin:/usr/local/bin:/usr/lib/wsl/lib"
+    )
+    if program is None:
+        return None
+    argv = [program, "--query-gpu=" + GPU_FIELDS, "--format=csv,noheader,nounits"]
+    try:
+        return subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    except OSError:
+        return None
+
+
+def _end_gpus(child: "Optional[subprocess.Popen[bytes]]") -> Dict[str, Any]:
+    if child is None:
+        return {"state": "no nvidia-smi", "list": []}
+    try:
+        text = child.communicate(timeout=GPU_SECONDS)[0]
+    except subprocess.TimeoutExpired:
+        os.killpg(child.pid, signal.SIGKILL)  # not waited for: a driver that hangs may never let it go
+        return {"state": "nvidia-smi gave no answer in %d s" % GPU_SECONDS, "list": []}
+    out = []
+    for line in text.decode("utf-8", "replace").splitlines()[:64]:
+        field = [word.strip() for word in line.split(",")]
+        if len(field) == 6 and field[0].isdigit():
+            out.append(dict(zip(GPU_NAMES, field)))  # noqa: B905  (strict= is newer than 3.8)
+    return {
+        "state": "read" if child.returncode == 0 else "nvidia-smi exited with %d" % child.returncode,
+        "list": out,
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(serve(json.load(sys.stdin))))

@@ -1,0 +1,425 @@
+"""Tell which processes of this host are a run: by what each argv runs, never by words found in it.
+
+Travels to hosts: standard library only, Python 3.8 or newer. Reads /proc and nothing else.
+"""
+
+import os
+import re
+from typing import Any, Callable, Dict, List, Optional, Set, Tuple
+
+Row = Dict[str, Any]
+Rows = Dict[int, Row]
+Named = Callable[[str, Row], bool]
+
+PYTHON = re.compile(r"(python|pypy|graalpy)[\d.]*[a-z]?(-(dbg|debug|intel64|c))?")
+SHELL = re.compile(r"-?(ba|da|z|k|mk|a|fi)?sh")
+# what starts a script's workers as children of its own
+LAUNCHERS = {
+    "torchrun",
+    "accelerate",
+    "deepspeed",
+    "horovodrun",
+    "mpirun",
+    "mpiexec",
+    "orterun",
+    "prterun",
+    "srun",
+}
+LAUNCHER_MODULES = re.compile(
+    r"torch\.distributed\.(run|launch|launcher.*|elastic.*)|accelerate\.commands\..+|deepspeed\.launcher\..+"
+)
+# modules that run the script named after them inside their own process
+CARRIERS = {
+    "pdb",
+    "cProfile",
+    "profile",
+    "trace",
+    "debugpy",
+    "viztracer",
+    "scalene",
+    "memray",
+    "coverage",
+    "ipdb",
+}
+WORKER_COUNT = re.compile(r"--?(?:nproc[-_]per[-_]node|num[-_]processes|num[-_]gpus|np?)(?:=(\d+))?")
+PID_MAX = 4194304
+NEAR_LIMIT = 8
+
+
+def table() -> Tuple[Rows, int]:
+    """Return all processes by pid, and how many could not be read."""
+    rows: Rows = {}
+    unreadable = 0
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                rows[int(name)] = look(int(name))
+            except (FileNotFoundError, ProcessLookupError):
+                continue  # it ended meanwhile
+            except OSError:
+                unreadable += 1
+    return rows, unreadable
+
+
+def look(pid: int) -> Row:
+    """Return one process: its place in the tree, state, clock ticks (proc(5), stat), argv."""
+    where = "/proc/%d/" % pid
+    with open(where + "stat", "rb") as file:
+        raw = file.read()
+    with open(where + "cmdline", "rb") as file:
+        argv = file.read(65536)
+    begin, end = raw.index(b"("), raw.rindex(b")")  # the name may hold spaces and parentheses
+    field = raw[end + 2 :].split()
+    return {
+        "pid": pid,
+        "comm": raw[begin + 1 : end].decode("utf-8", "replace"),
+        "state": field[0].decode(),
+        "ppid": int(field[1]),
+        "session": int(field[3]),
+        "cpu_ticks": int(field[11]) + int(field[12]),
+        "threads": int(field[17]),
+        "start_ticks": int(field[19]),
+        "uid": os.stat(where).st_uid,
+        "argv": [os.fsdecode(word) for word in argv.rstrip(b"\0").split(b"\0")] if argv.strip(b"\0") else [],
+    }
+
+
+def link(pid: int, name: str) -> Optional[str]:
+    """Return where /proc/PID/NAME points; None where that may not be read."""
+    try:
+        return os.readlink("/proc/%d/%s" % (pid, name))
+    except OSError:
+        return None
+
+
+def inode(pid: Any, name: str) -> Optional[int]:
+    try:
+        return os.stat("/proc/%s/%s" % (pid, name)).st_ino
+    except OSError:
+        return None
+
+
+def ancestors(rows: Rows, pid: int) -> List[int]:
+    """Return the pids above a process, nearest first."""
+    out: List[int] = []
+    while pid in rows and rows[pid]["ppid"] in rows and rows[pid]["ppid"] not in out:
+        pid = rows[pid]["ppid"]
+        out.append(pid)
+    return out
+
+
+def runs_what(argv: List[str], exe: Optional[str]) -> Tuple[str, str, List[str]]:
+    """Say what an argv runs: (kind, its word, the words after it).
+
+    kind: script or module (of an interpreter), code (-c, standard input), program (anything else), title
+    (an interpreter whose argv was written over), none (no argv: a kernel thread or a zombie).
+    """
+    if not argv:
+        return "none", "", []
+    name = os.path.basename(argv[0])
+    base = os.path.basename((exe or "").replace(" (deleted)", ""))
+    if PYTHON.fullmatch(name):
+        return _python(argv[1:])
+    if SHELL.fullmatch(name):
+        return _shell(argv[1:])
+    if PYTHON.fullmatch(base):  # started under another name, or the title was changed
+        kind, word, rest = _python(argv[1:])
+        return (kind, word, rest) if kind in ("script", "module") else ("title", argv[0], [])
+    return "program", argv[0], argv[1:]
+
+
+def _python(words: List[str]) -> Tuple[str, str, List[str]]:
+    """Read python's own options up to the script or module (python(1))."""
+    at = 0
+    while at < len(words) and words[at].startswith("-") and words[at] != "-":
+        option = words[at]
+        at += 1
+        if option == "--":
+            break
+        if option.startswith("--"):
+            at += option == "--check-hash-based-pycs"
+            continue
+        for place, letter in enumerate(option[1:], 2):
+            if letter in "cmWX":
+                value = option[place:]
+                if not value:
+                    value = words[at] if at < len(words) else ""
+                    at += 1
+                if letter == "c":
+                    return "code", "", words[at:]
+                if letter == "m":
+                    return "module", value, words[at:]
+                break
+    if at >= len(words) or words[at] == "-":
+        return "code", "", words[at:]
+    return "script", words[at], words[at + 1 :]
+
+
+def _shell(words: List[str]) -> Tuple[str, str, List[str]]:
+    at = 0
+    while at < len(words) and words[at][:1] in ("-", "+") and words[at] not in ("-", "--"):
+        option = words[at]
+        at += 1
+        if option in ("--rcfile", "--init-file"):
+            at += 1
+        elif not option.startswith("--"):
+            if "c" in option:
+                return "code", "", words[at:]
+            at += option[-1] in "oO"
+    at += at < len(words) and words[at] in ("-", "--")
+    return ("script", words[at], words[at + 1 :]) if at < len(words) else ("code", "", [])
+
+
+class Wanted:
+    """What the inventory says of a run's process, and whether a row is it."""
+
+    def __init__(self, process: Dict[str, Any]) -> None:
+        self.script: Optional[str] = process.get("script")
+        self.module: Optional[str] = process.get("module")
+        self.pidfile: Optional[str] = process.get("pidfile")
+        self.args: List[str] = list(process.get("args") or [])
+        self.cwd: Optional[str] = process.get("cwd")
+
+    def names(self, word: str, row: Row) -> bool:
+        """Whether a script's word in an argv is the declared script."""
+        if not self.script:
+            return False
+        if "/" not in self.script:
+            return os.path.basename(word) == self.script
+        if not self.script.startswith("/"):
+            tail = os.path.normpath(self.script).split("/")
+            return os.path.normpath(word).split("/")[-len(tail) :] == tail
+        full = os.path.normpath(os.path.join(link(row["pid"], "cwd") or "/", word))
+        return full == os.path.normpath(self.script) or os.path.realpath(full) == os.path.realpath(
+            self.script
+        )
+
+    def role(self, row: Row) -> Optional[str]:
+        """Return trainer, launcher, title (may be it: an interpreter under a changed title) or None."""
+        argv = row["argv"]
+        name = os.path.basename(argv[0]) if argv else ""
+        exe = None if not argv or PYTHON.fullmatch(name) or SHELL.fullmatch(name) else link(row["pid"], "exe")
+        kind, word, rest = runs_what(argv, exe)
+        row["kind"], row["word"] = kind, word
+        if kind in ("title", "none"):
+            return "title" if kind == "title" else None
+        launches = kind == "module" and LAUNCHER_MODULES.fullmatch(word) is not None
+        launches = launches or (kind in ("script", "program") and os.path.basename(word) in LAUNCHERS)
+        if kind == "module" and word == self.module:
+            fits = True
+        elif kind == "module" and word in CARRIERS:
+            fits = any(self.names(one, row) for one in rest) or self._module_in(rest)
+        elif kind == "script":
+            fits = self.names(word, row)
+        elif kind == "program":
+            fits = self.names(word, row) and (exe is None or self.names(exe.replace(" (deleted)", ""), row))
+        else:
+            fits = False
+        if fits:
+            return "trainer" if self._args(rest) else None
+        if launches and (any(self.names(one, row) for one in rest) or self._module_in(rest)):
+            return "launcher" if self._args(rest) else None
+        return None
+
+    def _module_in(self, rest: List[str]) -> bool:
+        return bool(self.module) and any(
+            one in ("-m", "--module") and rest[at + 1 : at + 2] == [self.module]
+            for at, one in enumerate(rest)
+        )
+
+    def _args(self, rest: List[str]) -> bool:
+        return all(one in rest for one in self.args)
+
+    def place(self, row: Row) -> Optional[bool]:
+        """Whether it works in the declared directory; None: that cannot be read."""
+        if not self.cwd:
+            return True
+        here = link(row["pid"], "cwd")
+        return None if here is None else here == os.path.realpath(self.cwd)
+
+
+def find(
+    rows: Rows, process: Dict[str, Any], last: Optional[Dict[str, Any]], now: Dict[str, float]
+) -> Dict[str, Any]:
+    """Return the processes of one run, those that may be, and those that only mention it.
+
+    `last` is the identity (and exe) that was seen before; `now` = {"wall", "ticks", "hz"} at this moment.
+    """
+    want = Wanted(process)
+    mine: Set[int] = {os.getpid(), *ancestors(rows, os.getpid())}
+    found: Rows = {}
+    titles: List[Row] = []
+    near: List[Row] = []
+    for pid, row in rows.items():
+        if pid in mine or row["state"] in "ZX":
+            continue
+        role = want.role(row)
+        if role == "title":
+            titles.append(row)
+        elif role:
+            placed = want.place(row)
+            if placed is None:
+                near.append(dict(row, why="cannot read its working directory", doubt=True))
+            elif placed:
+                found[pid] = dict(row, role=role, how="argv")
+        elif _mentions(want, row):
+            near.append(dict(row, why="only mentions it", doubt=False))
+    pidfile = _pidfile(want.pidfile, rows, mine, now) if want.pidfile else None
+    if not found and pidfile and pidfile["valid"]:
+        _take(found, rows, rows[pidfile["pid"]], want, mine)
+        if not found:
+            pidfile.update(
+                valid=False, reason="process %d is only a wrapper; no program lives below it" % pidfile["pid"]
+            )
+    record = _record(last, rows)
+    if not found and record and record["state"] == "same" and record["pid"] not in mine:
+        if link(record["pid"], "exe") in (None, record["exe"]):
+            found[record["pid"]] = dict(rows[record["pid"]], role="trainer", how="record")
+    _tree(found, rows)
+    for row in found.values():
+        row.update(_more(row, rows))
+    return {
+        "processes": [found[pid] for pid in sorted(found, key=lambda pid: (_ROLES[found[pid]["role"]], pid))],
+        "titles": titles,
+        "near": sorted(near, key=lambda row: not row["doubt"])[:NEAR_LIMIT],
+        "zombies": _zombies(rows, want, record),
+        "pidfile": pidfile,
+        "record": record,
+    }
+
+
+_ROLES = {"trainer": 0, "worker": 1, "launcher": 2, "helper": 3}
+
+
+def _mentions(want: Wanted, row: Row) -> bool:
+    word = os.path.basename(want.script or "") or want.module
+    return bool(word) and any(word in one for one in row["argv"])
+
+
+def _take(found: Rows, rows: Rows, row: Row, want: Wanted, mine: Set[int]) -> None:
+    """Take the process that a pidfile names, or what lives below it where that is a wrapper."""
+    below = [one for one in rows.values() if row["pid"] in [one["pid"], *ancestors(rows, one["pid"])]]
+    for one in sorted(below, key=lambda one: one["start_ticks"]):
+        kind = runs_what(one["argv"], link(one["pid"], "exe"))[0]
+        wrapper = kind in ("none", "code") and not PYTHON.fullmatch(
+            os.path.basename((one["argv"] or [""])[0])
+        )
+        wrapper = wrapper or (kind == "program" and os.path.basename(one["argv"][0]) in WRAPPERS)
+        if one["state"] in "ZX" or one["pid"] in mine or wrapper or not want.place(one):
+            continue
+        if kind != "title" and not all(word in one["argv"] for word in want.args):
+            continue
+        found[one["pid"]] = dict(one, role="trainer", how="pidfile")
+        return
+
+
+WRAPPERS = {"sudo", "timeout", "nohup", "nice", "ionice", "env", "screen", "tmux", "setsid", "stdbuf", "time"}
+WRAPPERS |= {
+    "ssh",
+    "su",
+    "runuser",
+    "doas",
+    "script",
+    "sleep",
+    "tee",
+    "tail",
+    "cat",
+    "lxc-attach",
+    "pct",
+    "strace",
+}
+
+
+def _pidfile(path: str, rows: Rows, mine: Set[int], now: Dict[str, float]) -> Dict[str, Any]:
+    """Read a pidfile and say whether its number can be the run; the number is never passed to a kill."""
+    out: Dict[str, Any] = {"path": path, "text": None, "valid": False, "pid": None, "reason": None}
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(fd, "rb") as file:
+            raw = file.read(65)
+            written = os.fstat(file.fileno()).st_mtime
+    except OSError as error:
+        return dict(out, reason="cannot be read: %s" % error.strerror)
+    out["text"] = raw.decode("utf-8", "replace")
+    if not re.fullmatch(rb"[1-9]\d{0,7}\s*", raw) or int(raw) > PID_MAX:
+        return dict(out, reason="holds no process id")
+    pid = out["pid"] = int(raw)
+    row = rows.get(pid)
+    if pid == 1 or pid in mine:
+        return dict(
+            out, reason="process 1 is init, in every container" if pid == 1 else "that is hostkit's own"
+        )
+    if row is None:
+        return dict(out, reason="no process %d in this pid namespace" % pid)
+    if row["state"] in "ZX" or not row["argv"]:
+        ended = row["state"] in "ZX"
+        return dict(out, reason="process %d %s" % (pid, "is a zombie" if ended else "is a kernel thread"))
+    started = now["wall"] - (now["ticks"] - row["start_ticks"]) / now["hz"]
+    if started > written + 5:
+        return dict(
+            out, reason="process %d started after the file was written: the number was given anew" % pid
+        )
+    return dict(out, valid=True)
+
+
+def _record(last: Optional[Dict[str, Any]], rows: Rows) -> Optional[Dict[str, Any]]:
+    """Say what has become of the process that was seen before."""
+    if not last:
+        return None
+    row = rows.get(last["pid"])
+    out = {"pid": last["pid"], "exe": last.get("exe"), "state": "gone"}
+    if last["boot_id"] != boot_id() or last["pid_ns"] != inode("self", "ns/pid"):
+        out["state"] = "other boot"
+    elif row is not None and row["start_ticks"] != last["start_ticks"]:
+        out["state"] = "reused"
+    elif row is not None:
+        out["state"] = "zombie" if row["state"] in "ZX" else "same"
+    return out
+
+
+def _tree(found: Rows, rows: Rows) -> None:
+    """Give each found process its root (the topmost of the run above it), and tell workers from helpers."""
+    for pid, row in found.items():
+        above = [one for one in ancestors(rows, pid) if one in found]
+        row["root"] = above[-1] if above else pid
+        if row["role"] == "trainer" and above:
+            row["role"] = "worker" if found[above[0]]["role"] == "launcher" else "helper"
+
+
+def _more(row: Row, rows: Rows) -> Dict[str, Any]:
+    below = [one for one in rows.values() if one["ppid"] == row["pid"]]
+    expects = None
+    if row["role"] == "launcher":
+        for at, word in enumerate(row["argv"][1:], 1):
+            match = WORKER_COUNT.fullmatch(word)
+            number = match and (match.group(1) or "".join(row["argv"][at + 1 : at + 2]))
+            if number and number.isdigit():
+                expects = int(number)
+    return {
+        "exe": link(row["pid"], "exe"),
+        "cwd": link(row["pid"], "cwd"),
+        "pid_ns": inode(row["pid"], "ns/pid"),
+        "children": sum(one["state"] not in "ZX" for one in below),
+        "spawned": sum(any("multiprocessing" in word for word in one["argv"]) for one in below),
+        "zombies": sum(one["state"] in "ZX" for one in below),
+        "expects": expects,
+    }
+
+
+def _zombies(rows: Rows, want: Wanted, record: Optional[Dict[str, Any]]) -> List[Row]:
+    """Return zombies that may have been the run: the one seen before, or one named as its script or python."""
+    out = []
+    for row in rows.values():
+        known = record and record["state"] == "zombie" and row["pid"] == record["pid"]
+        named = want.script and row["comm"] == os.path.basename(want.script)[:15]
+        if row["state"] in "ZX" and (known or named or PYTHON.fullmatch(row["comm"])):
+            out.append(row)
+    return out[:NEAR_LIMIT]
+
+
+def boot_id() -> str:
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return file.read().strip()
+    except OSError:
+        return "unknown"
