@@ -1,0 +1,131 @@
+"""Which process is meant, for certain: recorded when it starts, compared before anything is done to it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from hostkit.identity import Identity
+from hostkit.practice.root import MARK, Root
+
+_PROC = Path("/proc")
+
+
+def _stat(pid: int | str) -> list[str]:
+    """Return the fields of /proc/PID/stat from the state on; the name before may hold anything."""
+    return (_PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
+
+
+def of(pid: int) -> Identity | None:
+    """Return the identity of a process that lives, None for one that does not (or is a zombie)."""
+    try:
+        fields = _stat(pid)
+        if fields[0] in "ZX":
+            return None
+        return Identity(
+            boot_id=(_PROC / "sys/kernel/random/boot_id").read_text().strip(),
+            pid_ns=(_PROC / "self/ns/pid").stat().st_ino,
+            pid=pid,
+            start_ticks=int(fields[19]),
+            init_start_ticks=_init_start_ticks(),
+        )
+    except (OSError, IndexError):
+        return None
+
+
+def _init_start_ticks() -> int:
+    try:
+        return int(_stat(1)[19])
+    except (OSError, IndexError):
+        return 0  # /proc shows other users' processes to nobody here (hidepid)
+
+
+def alive(who: Identity) -> bool:
+    """Tell whether this very process lives, and not another one that got its number."""
+    return of(who.pid) == who
+
+
+def note(root: Root, what: str, pid: int) -> Identity | None:
+    """Record a process of the fleet. None if it has ended already: then there is nothing to end."""
+    who = of(pid)
+    if who is not None:
+        line = json.dumps({"what": what, "identity": who.model_dump()}) + "\n"
+        descriptor = os.open(root.processes, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        with contextlib.closing(os.fdopen(descriptor, "ab", buffering=0)) as file:
+            file.write(line.encode())  # one write: several servers append to it
+    return who
+
+
+def noted(root: Root) -> list[tuple[str, Identity]]:
+    """Return what `note` recorded, in order. A line that a kill cut short is skipped: its process is found by mark."""
+    try:
+        lines = root.processes.read_text().splitlines()
+    except FileNotFoundError:
+        return []
+    found = []
+    for line in lines:
+        with contextlib.suppress(ValueError):
+            entry = json.loads(line)
+            found.append((str(entry["what"]), Identity.model_validate(entry["identity"])))
+    return found
+
+
+def marked(root: Root) -> list[Identity]:
+    """Return the processes whose environment carries this fleet's mark: descendants that nobody could record."""
+    mark = os.fsencode(f"{MARK}={root.path}")
+    found = []
+    for folder in _PROC.iterdir():
+        if not folder.name.isdigit() or int(folder.name) == os.getpid():
+            continue
+        try:
+            environment = (folder / "environ").read_bytes()
+        except OSError:
+            continue  # another user's, or gone
+        if mark in environment.split(b"\0") and (who := of(int(folder.name))) is not None:
+            found.append(who)
+    return found
+
+
+def send(who: Identity, number: signal.Signals) -> bool:
+    """Signal this very process; False if it is not there any more."""
+    try:
+        handle = os.pidfd_open(who.pid)
+    except ProcessLookupError:
+        return False
+    except OSError:  # a kernel or sandbox without pidfds: the check and the signal are two steps there
+        if not alive(who):
+            return False
+        os.kill(who.pid, number)
+        return True
+    try:
+        if not alive(who):  # looked at while the handle holds the process, so the number cannot change hands
+            return False
+        signal.pidfd_send_signal(handle, number)
+    except ProcessLookupError:
+        return False
+    finally:
+        os.close(handle)
+    return True
+
+
+def end(processes: Iterable[Identity], *, patience: float = 3.0) -> list[Identity]:
+    """End processes: ask, wait up to `patience` seconds, then kill. Return those that live even so."""
+    living = [who for who in processes if send(who, signal.SIGTERM)]
+    for who in living:
+        send(who, signal.SIGCONT)  # a stopped process hears SIGTERM only when it goes on
+    living = _wait(living, patience)
+    for who in living:
+        send(who, signal.SIGKILL)
+    return _wait(living, 5.0)
+
+
+def _wait(processes: list[Identity], seconds: float) -> list[Identity]:
+    limit = time.monotonic() + seconds
+    while (living := [who for who in processes if alive(who)]) and time.monotonic() < limit:
+        time.sleep(0.02)
+    return living
