@@ -1,0 +1,222 @@
+"""The DFlash drafter: a few Qwen3-style layers that read a target's features and fill a block of masks.
+
+Published layout (58 tensors for five layers): `fc`, `hidden_norm`, `norm`, and per layer two norms, four
+projections, two head norms and a SwiGLU MLP. It owns neither embedding nor head: both are the target's.
+Shapes: B sequences, S context rows, N blocks of b slots, H hidden, D = b - 1 drafted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from draft_config import DraftConfig
+from visibility import visible
+
+
+class RMSNorm(nn.Module):
+    """x / rms(x) * weight, computed in fp32 and returned in x's dtype."""
+
+    def __init__(self, size: int, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(size))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        wide = x.float()
+        wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self.eps)
+        return self.weight * wide.to(x.dtype)
+
+
+class Rotary:
+    """Plain RoPE over the whole head, with the drafter's own theta; tables are made in fp32 as asked for."""
+
+    def __init__(self, head_dim: int, theta: float) -> None:
+        self.head_dim, self.theta = head_dim, theta
+
+    def tables(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """cos and sin [.., 1, rows, head_dim] for integer positions [.., rows]."""
+        even = torch.arange(0, self.head_dim, 2, dtype=torch.float32, device=positions.device)
+        angles = positions[..., None].float() * (1.0 / self.theta ** (even / self.head_dim))
+        angles = torch.cat((angles, angles), dim=-1).unsqueeze(-3)
+        return angles.cos().to(dtype), angles.sin().to(dtype)
+
+
+def rotate(x: Tensor, tables: tuple[Tensor, Tensor]) -> Tensor:
+    """Apply RoPE by halves to [B, heads, rows, head_dim]."""
+    cos, sin = tables
+    first, second = x.chunk(2, dim=-1)
+    return x * cos + torch.cat((-second, first), dim=-1) * sin
+
+
+class Attention(nn.Module):
+    """Queries from the block alone; keys and values from context and block by the same projections."""
+
+    def __init__(self, config: DraftConfig) -> None:
+        super().__init__()
+        self.head_dim = config.head_dim
+        wide, narrow = (
+            config.num_attention_heads * config.head_dim,
+            config.num_key_value_heads * config.head_dim,
+        )
+        self.q_proj = nn.Linear(config.hidden_size, wide, bias=False)
+        self.k_proj = nn.Linear(config.hidden_size, narrow, bias=False)
+        self.v_proj = nn.Linear(config.hidden_size, narrow, bias=False)
+        self.o_proj = nn.Linear(wide, config.hidden_size, bias=False)
+        self.q_norm = RMSNorm(config.head_dim, config.rms_norm_eps)
+        self.k_norm = RMSNorm(config.head_dim, config.rms_norm_eps)
+
+    def _heads(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+
+    def keys_values(self, x: Tensor, tables: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        """Keys (normed, rotated) and values [B, kv heads, rows, head_dim] of context or block rows."""
+        return rotate(self.k_norm(self._heads(self.k_proj(x))), tables), self._heads(self.v_proj(x))
+
+    def forward(
+        self, x: Tensor, context: tuple[Tensor, Tensor], tables: tuple[Tensor, Tensor], mask: Tensor | None
+    ) -> Tensor:
+        query = rotate(self.q_norm(self._heads(self.q_proj(x))), tables)
+        key, value = self.keys_values(x, tables)
+        out = F.scaled_dot_product_attention(
+            query,
+            torch.cat((context[0], key), dim=2),
+            torch.cat((context[1], value), dim=2),
+            attn_mask=mask,
+            enable_gqa=True,
+        )
+        joined: Tensor = self.o_proj(out.transpose(1, 2).flatten(2))
+        return joined
+
+
+class MLP(nn.Module):
+    """SwiGLU."""
+
+    def __init__(self, config: DraftConfig) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
+        self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
+        self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+        return out
+
+
+class Layer(nn.Module):
+    """Pre-norm decoder layer. The context gets no input norm: `hidden_norm` has seen to it once for all."""
+
+    def __init__(self, config: DraftConfig) -> None:
+        super().__init__()
+        self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.self_attn = Attention(config)
+        self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.mlp = MLP(config)
+
+    def forward(
+        self, x: Tensor, context: tuple[Tensor, Tensor], tables: tuple[Tensor, Tensor], mask: Tensor | None
+    ) -> Tensor:
+        x = x + self.self_attn(self.input_layernorm(x), context, tables, mask)
+        out: Tensor = x + self.mlp(self.post_attention_layernorm(x))
+        return out
+
+
+@dataclass
+class Context:
+    """Keys and values of the context rows 0..rows-1, per layer. A block's own rows are never kept here."""
+
+    layers: list[tuple[Tensor, Tensor]]
+
+    @property
+    def rows(self) -> int:
+        return self.layers[0][0].shape[2]
+
+    def extend(self, other: Context) -> Context:
+        """This context followed by the rows of `other`."""
+        return Context(
+            [
+                (torch.cat((k, k2), dim=2), torch.cat((v, v2), dim=2))
+                for (k, v), (k2, v2) in zip(self.layers, other.layers)
+            ]
+        )
+
+    def crop(self, rows: int) -> Context:
+        """The first `rows` rows."""
+        return Context([(k[:, :, :rows], v[:, :, :rows]) for k, v in self.layers])
+
+
+class Drafter(nn.Module):
+    """Reads features of the context, embeds [anchor, mask, ...] with the target's table, predicts in place."""
+
+    def __init__(self, config: DraftConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.fc = nn.Linear(config.feature_size, config.hidden_size, bias=False)
+        self.hidden_norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.layers = nn.ModuleList(Layer(config) for _ in range(config.num_hidden_layers))
+        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.rotary = Rotary(config.head_dim, config.rope_theta)
+
+    def reset_parameters(self, generator: torch.Generator, std: float = 0.02) -> Drafter:
+        """Fresh weights from one generator, so that a seed decides all of them."""
+        for parameter in self.parameters():
+            if parameter.dim() > 1:
+                nn.init.normal_(parameter, std=std, generator=generator)
+            else:
+                nn.init.ones_(parameter)
+        return self
+
+    def read_context(self, features: Tensor, start: int = 0) -> Context:
+        """Project features [B, S, taps * H] of positions start.. once, and their keys and values per layer."""
+        hidden = self.hidden_norm(self.fc(features))
+        positions = torch.arange(start, start + features.shape[1], device=features.device)[None]
+        tables = self.rotary.tables(positions, hidden.dtype)
+        return Context([layer.self_attn.keys_values(hidden, tables) for layer in self.layers])  # type: ignore[union-attr, operator]
+
+    def fill_blocks(
+        self,
+        context: Context,
+        anchors: Tensor,
+        embedded: Tensor,
+        *,
+        valid: Tensor | None = None,
+        blocks_at_once: int = 64,
+    ) -> Tensor:
+        """Final hidden states [B, N, D, H] of slots 1.. of blocks at `anchors` [B, N].
+
+        `embedded` [B, N, b, H] are the target's embeddings of [anchor, mask, ...]. All blocks share the
+        context; `blocks_at_once` bounds the mask (its blocks cannot see each other, but are computed).
+        """
+        parts = []
+        for at in range(0, anchors.shape[1], blocks_at_once):
+            part = slice(at, at + blocks_at_once)
+            parts.append(
+                self._fill(
+                    context, anchors[:, part], embedded[:, part], None if valid is None else valid[:, part]
+                )
+            )
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+
+    def _fill(self, context: Context, anchors: Tensor, embedded: Tensor, valid: Tensor | None) -> Tensor:
+        batch, blocks, size, hidden = embedded.shape
+        positions = (anchors[..., None] + torch.arange(size, device=anchors.device)).flatten(1)
+        x = embedded.reshape(batch, blocks * size, hidden)
+        tables = self.rotary.tables(positions, x.dtype)
+        masks: dict[int | None, Tensor] = {}
+        for index, layer in enumerate(self.layers):
+            window = self.config.window(index)
+            if window not in masks:
+                masks[window] = visible(anchors, size, context.rows, valid=valid, window=window)[:, None]
+            x = layer(x, context.layers[index], tables, masks[window])
+        x = self.norm(x).reshape(batch, blocks, size, hidden)[:, :, 1:]
+        return x if valid is None else x * valid[..., None, None]
+
+    def block_ids(self, anchor_tokens: Tensor, block_size: int | None = None) -> Tensor:
+        """Token ids [.., b] of blocks: the anchor in slot 0, the mask everywhere else."""
+        size = block_size or self.config.block_size
+        ids = anchor_tokens.new_full((*anchor_tokens.shape, size), self.config.mask_token_id)
+        ids[..., 0] = anchor_tokens
+        return ids

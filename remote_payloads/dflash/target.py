@@ -1,0 +1,151 @@
+"""A frozen target model: its tap features, its embedding and head, and a session whose cache can be cropped.
+
+The feature of a token is the output of each tapped decoder layer (0-based), concatenated in the config's
+order: `hidden_states[l + 1]` in Hugging Face's numbering, before the target's final norm. Taken with hooks,
+so that neither the other layers' states nor the logits of a whole prompt are ever held.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from refusal import Refused
+from vocabulary import Vocabulary
+
+
+class Target:
+    """What the drafter needs of a target; `model` is a Hugging Face causal language model."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        self.decoder = _decoder(model)
+        self.layers: nn.ModuleList = self.decoder.layers
+        self.vocabulary = Vocabulary.of_model(model)
+        names = inspect.signature(self.decoder.forward).parameters
+        self._cache_name = "cache" if "cache" in names else "past_key_values"
+
+    @classmethod
+    def load(cls, folder: Path, dtype: torch.dtype, device: str = "cpu") -> Target:
+        """Load from a local folder; nothing is fetched, no code of the folder is run."""
+        import transformers
+
+        if dtype == torch.float16:
+            raise Refused("float16 overflows in these models", "bfloat16 or float32")
+        options: dict[str, Any] = {"dtype": dtype, "local_files_only": True, "trust_remote_code": False}
+        try:
+            model = transformers.AutoModelForCausalLM.from_pretrained(str(folder), **options)
+        except ValueError as error:
+            # Multimodal wrappers (Qwen3.6) are known under another auto class.
+            wrapper = getattr(transformers, "AutoModelForImageTextToText", None)
+            if wrapper is None or "Unrecognized configuration" not in str(error):
+                raise Refused(f"{folder}: transformers cannot load this target: {error}") from error
+            model = wrapper.from_pretrained(str(folder), **options)
+        except OSError as error:
+            raise Refused(f"{folder}: not a loadable target: {error}") from error
+        return cls(model.to(device).eval().requires_grad_(False))
+
+    @property
+    def device(self) -> torch.device:
+        return self.vocabulary.head.device
+
+    def read(
+        self,
+        ids: Tensor,
+        taps: Sequence[int],
+        cache: Any = None,
+        **inputs: Any,
+    ) -> tuple[Tensor, Tensor, Any]:
+        """Features [B, S, taps * H], last hidden states [B, S, H] (normed) and the cache after `ids` [B, S]."""
+        for tap in taps:
+            if not 0 <= tap < len(self.layers):
+                raise Refused(f"tap {tap}: the target has {len(self.layers)} decoder layers")
+        seen: dict[int, Tensor] = {}
+        with ExitStack() as hooks:
+            for tap in set(taps):
+                hooks.callback(self.layers[tap].register_forward_hook(_keep(seen, tap)).remove)
+            inputs.setdefault("use_cache", cache is not None)
+            out = self.decoder(input_ids=ids, **{self._cache_name: cache}, **inputs)
+        features = torch.cat([seen[tap] for tap in taps], dim=-1)
+        return features, out.last_hidden_state, getattr(out, self._cache_name, None)
+
+    @torch.no_grad()
+    def features(self, ids: Sequence[int], taps: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """Features [S, taps * H] of one sequence, and the target's greedy next token after each of its rows."""
+        features, hidden, _ = self.read(torch.tensor([list(ids)], device=self.device), taps)
+        return features[0], self.vocabulary.greedy(hidden[0])
+
+
+class Session:
+    """A target that has read a prefix: feed tokens, get their features and greedy successors, crop back."""
+
+    def __init__(self, target: Target, taps: Sequence[int]) -> None:
+        self.target = target
+        self.taps = list(taps)
+        self.ids: list[int] = []
+        self._cache: Any = None
+        self._croppable = True
+
+    @torch.no_grad()
+    def feed(self, ids: Sequence[int]) -> tuple[Tensor, list[int]]:
+        """Read `ids` after the prefix: features [1, n, taps * H] and the greedy token after each."""
+        first = len(self.ids)
+        self.ids.extend(ids)
+        fresh = self._cache is None
+        todo = self.ids if fresh else list(ids)
+        features, hidden, cache = self.target.read(
+            torch.tensor([todo], device=self.target.device), self.taps, self._cache, use_cache=self._croppable
+        )
+        if self._croppable:
+            self._cache = cache
+            self._croppable = cache is not None and _can_crop(cache)
+            if not self._croppable:
+                self._cache = None
+        if fresh:
+            features, hidden = features[:, first:], hidden[:, first:]
+        return features, self.target.vocabulary.greedy(hidden[0]).tolist()
+
+    def crop(self, rows: int) -> None:
+        """Forget everything after the first `rows` tokens."""
+        del self.ids[rows:]
+        if self._cache is not None:
+            for layer in self._cache.layers:
+                layer.keys = layer.keys[..., :rows, :]
+                layer.values = layer.values[..., :rows, :]
+
+
+def _can_crop(cache: Any) -> bool:
+    """Whether rows can simply be cut off: not in recurrent states, not in rolling windows.
+
+    Otherwise the session reads the whole prefix again, which is slow and right.
+    """
+    layers = getattr(cache, "layers", None)
+    return bool(layers) and all(
+        getattr(layer, "keys", None) is not None and not getattr(layer, "is_sliding", False)
+        for layer in layers
+    )
+
+
+def _keep(seen: dict[int, Tensor], tap: int) -> Any:
+    def hook(_module: nn.Module, _inputs: Any, output: Any) -> None:
+        seen[tap] = output[0] if isinstance(output, tuple) else output
+
+    return hook
+
+
+def _decoder(model: Any) -> Any:
+    """The module that holds the decoder layers, also inside multimodal wrappers."""
+    at = model
+    for _ in range(4):
+        if isinstance(getattr(at, "layers", None), nn.ModuleList):
+            return at
+        at = next((getattr(at, name) for name in ("language_model", "model") if hasattr(at, name)), None)
+        if at is None:
+            break
+    raise Refused(f"{type(model).__name__}: no list of decoder layers found in this target")

@@ -1,0 +1,38 @@
+"""Who sees whom: the attention mask of many blocks over one context, by position against anchor.
+
+Visibility compares positions with the anchor, never block numbers: blocks overlap in training, and a
+block number would let one block read features of tokens that another one has yet to predict.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def visible(
+    anchors: Tensor, block_size: int, context: int, *, valid: Tensor | None = None, window: int | None = None
+) -> Tensor:
+    """Mask [batch, blocks * block_size, context + blocks * block_size], True where a query sees a key.
+
+    `anchors` [batch, blocks] are absolute positions, also of the context rows, which are 0..context-1.
+    Full layers: all of the context before the anchor, and the whole own block. With a `window` (sliding
+    layers; the query itself counts): the context within it, and the own block causally.
+    A block that is not `valid` sees only itself, so that no row is empty; its output means nothing.
+    """
+    batch, blocks = anchors.shape
+    slots = torch.arange(block_size, device=anchors.device)
+    rows = torch.arange(context, device=anchors.device)
+    before = rows < anchors[..., None]
+    if valid is not None:
+        before = before & valid[..., None]
+    seen = before[:, :, None, :].expand(batch, blocks, block_size, context)
+    within = torch.ones(block_size, block_size, dtype=torch.bool, device=anchors.device)
+    if window is not None:
+        query = anchors[..., None] + slots
+        seen = seen & (rows > query[..., None] - window)
+        within = (slots[None, :] <= slots[:, None]) & (slots[None, :] > slots[:, None] - window)
+    own = torch.block_diag(*[within] * blocks) if blocks else within[:0, :0]
+    return torch.cat(
+        (seen.reshape(batch, blocks * block_size, context), own.expand(batch, *own.shape)), dim=-1
+    )

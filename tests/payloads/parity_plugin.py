@@ -1,0 +1,38 @@
+"""Offers the payload's own functions to check_parity.py, in its terms; nothing is computed here."""
+
+import sys
+from pathlib import Path
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "remote_payloads" / "dflash"))
+
+from ddtree import build_tree
+from decode import draft_block, speculate, speculate_tree
+from drafter_files import load_drafter as load
+from target import Target
+
+
+def load_drafter(folder):
+    return load(Path(folder)).drafter
+
+
+def features(target, ids, drafter):
+    return Target(target).features(ids, drafter.config.target_layer_ids)[0]
+
+
+def draft_logits(drafter, target, ids, features, anchor):
+    context = drafter.read_context(torch.as_tensor(features)[None, :anchor])
+    return draft_block(drafter, Target(target), context, ids[anchor], anchor)
+
+
+def rounds(drafter, target, prompt_ids, max_new_tokens, stop_token_ids=None):
+    return speculate(Target(target), drafter, prompt_ids, max_new_tokens, stop=stop_token_ids or ())
+
+
+def tree(logits, budget):
+    return build_tree(logits, budget)
+
+
+def tree_rounds(drafter, target, prompt_ids, max_new_tokens, budget):
+    return speculate_tree(Target(target), drafter, prompt_ids, max_new_tokens, budget)
