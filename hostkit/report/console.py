@@ -21,7 +21,12 @@ def console(*, stderr: bool = False) -> Console:
 
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream is not None and stream.isatty() else 100
-    return Console(stderr=stderr, markup=False, emoji=False, highlight=False, soft_wrap=False, width=width)
+
+    class Plain(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError  # rich would end the process with a status of its own
+
+    return Plain(stderr=stderr, markup=False, emoji=False, highlight=False, soft_wrap=False, width=width)
 
 
 def harmless(text: str) -> str:

@@ -144,6 +144,7 @@ def command(
 
 def _perform(function: Callable[..., Outcome], flags: dict[str, Any], values: dict[str, Any]) -> int:
     _mend_streams()
+    outcome: Outcome | None = None
     try:
         session = Session(flags)
         try:
@@ -153,7 +154,7 @@ def _perform(function: Callable[..., Outcome], flags: dict[str, Any], values: di
         _show(session, outcome)
     except BrokenPipeError:  # the reader of our output has gone: `hostkit … | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return outcome.exit if "outcome" in locals() else 0
+        return outcome.exit if outcome is not None else 0
     except KeyboardInterrupt:
         return _fail(Interrupted("interrupted", hint="the same command again goes on where it can"), flags)
     except HostkitError as error:

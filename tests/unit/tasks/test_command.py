@@ -1,0 +1,144 @@
+"""Every command keeps the same promises: exit codes, one JSON document, one line for an error."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+PRELUDE = """
+import sys
+from invoke.collection import Collection
+from hostkit.cli import Hostkit
+from hostkit.errors import *
+from hostkit.tasks.command import Outcome, command
+
+@command("look", help={"what": "what to look at"}, acts=True)
+def look(session, what="nothing"):
+    '''Look at something.'''
+    session.say("looking")
+    if what == "fault": raise ZeroDivisionError("by zero")
+    if what == "gone": raise UnreachableError("no answer \\x1b[31m", hop="pve", stood=("ct129",), hint="ping it")
+    if what == "config": raise ConfigError("2 faults", where="fleet.yaml", faults=("line 1: a", "line 2: b"))
+    if what == "interrupt": raise KeyboardInterrupt
+    return Outcome({"schema": "x/1", "what": what}, exit=2 if what == "bad" else 0,
+                   render=lambda console: console.print("seen: [red]" + what))
+
+space = Collection(); space.add_task(look)
+Hostkit(namespace=space, name="hostkit", binary="hostkit", version="1").run()
+"""
+
+
+def run(*argv: str, stdin=subprocess.DEVNULL, **more):
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(PRELUDE), *argv],
+        stdin=stdin,
+        capture_output=True,
+        timeout=60,
+        **more,
+    )
+
+
+def test_a_person_gets_the_text_on_stdout_and_progress_on_stderr():
+    done = run("look")
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"seen: [red]nothing\n", b"looking\n")
+
+
+def test_a_program_gets_one_document_on_stdout():
+    done = run("look", "--json", "--what", "bad")
+    assert done.returncode == 2
+    assert json.loads(done.stdout) == {"schema": "x/1", "what": "bad"}
+
+
+def test_quiet_is_silent_when_all_is_well_and_speaks_when_not():
+    assert run("look", "--quiet").stdout + run("look", "--quiet").stderr == b""
+    assert b"bad" in run("look", "--quiet", "--what", "bad").stdout
+
+
+@pytest.mark.parametrize(
+    ("argv", "code"),
+    [
+        (["look", "--what", "gone"], 69),
+        (["look", "--what", "config"], 78),
+        (["look", "--what", "fault"], 70),
+        (["look", "--what", "interrupt"], 130),
+        (["look", "--no-such-flag"], 64),
+        (["no-such-command"], 64),
+        (["look", "--timeout", "soon"], 64),
+        (["look", "--timeout", "0"], 64),
+    ],
+)
+def test_each_kind_of_error_has_its_exit_code_and_shows_no_traceback(argv, code):
+    done = run(*argv)
+    assert done.returncode == code
+    assert b"Traceback" not in done.stderr
+    assert done.stderr.strip()
+    assert done.stdout == b""
+
+
+def test_an_error_for_a_program_is_a_document_that_names_the_hop_and_what_stood():
+    done = run("look", "--json", "--what", "gone")
+    error = json.loads(done.stdout)
+    assert error["schema"] == "hostkit.error/1"
+    assert (error["hop"], error["stood"], error["hint"], error["exit"]) == ("pve", ["ct129"], "ping it", 69)
+
+
+def test_control_characters_that_an_error_quotes_do_not_reach_the_terminal():
+    assert b"\x1b" not in run("look", "--what", "gone").stderr
+
+
+def test_every_fault_of_a_file_is_shown():
+    shown = run("look", "--what", "config").stderr
+    assert b"line 1: a" in shown and b"line 2: b" in shown
+
+
+def test_debug_shows_where_a_fault_came_from():
+    assert b"ZeroDivisionError" in run("look", "--what", "fault", "--debug").stderr
+
+
+@pytest.mark.report("h9")
+@pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1, 2)])
+def test_closed_standard_streams_do_no_harm(closed):
+    done = run("look", preexec_fn=lambda: [os.close(number) for number in closed])
+    assert done.returncode == 0
+
+
+@pytest.mark.report("e9")
+def test_an_ascii_locale_replaces_characters_and_keeps_the_exit_code():
+    done = run("look", "--what", "▏ü", env=os.environ | {"LC_ALL": "C", "PYTHONIOENCODING": "ascii"})
+    assert done.returncode == 0
+    assert b"seen" in done.stdout
+
+
+def test_a_reader_that_goes_away_is_no_error():
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(PRELUDE), "look"],
+            stdin=subprocess.DEVNULL,
+            stdout=writing,
+            stderr=subprocess.PIPE,
+            timeout=60,
+        )
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (0, b"looking\n")
+
+
+def test_flags_are_explained():
+    shown = run("--help", "look").stdout.decode()
+    assert "--dry-run" in shown and "what to look at" in shown and "Look at something." in shown
+
+
+def test_listing_commands_imports_nothing_heavy():
+    code = "import sys; from hostkit.tasks.namespace import namespace; print(sorted(sys.modules))"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, check=True, timeout=60
+    ).stdout.decode()
+    for heavy in ("fabric", "paramiko", "pydantic", "rich", "torch", "asyncssh"):
+        assert f"'{heavy}'" not in loaded
