@@ -14,7 +14,11 @@ overlay pve "$root"
 for vmid in $containers; do
     overlay "ct$vmid" "$root/var/lib/lxc/$vmid/rootfs"
 done
+for place in tmp run mnt; do
+    mount -t tmpfs tmpfs "$root/$place"
+done
 for path in "$@"; do
+    mkdir -p "$root$path"
     mount --rbind "$path" "$root$path"
     mount -o remount,bind,ro "$root$path"
 done
@@ -22,9 +26,6 @@ mount --rbind /dev "$root/dev"
 mount -t proc proc "$root/proc"
 mount -t sysfs sysfs "$root/sys"  # a fresh one: LXC looks for its bridges in /sys/class/net of this namespace
 mount --rbind /sys/fs/cgroup "$root/sys/fs/cgroup"
-for place in tmp run mnt; do
-    mount -t tmpfs tmpfs "$root/$place"
-done
 hostname pve
 cd "$root"
 mkdir -p .old
