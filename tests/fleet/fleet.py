@@ -9,9 +9,12 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
+
+import yaml
 
 from tests.fleet import cgroups, network
 from tests.fleet.hosts import CHECKOUT, CONTAINERS, HERE, PVE, Container, Keys, lay_out, shown
@@ -247,6 +250,15 @@ class Fleet:
         until(greets, f"an ssh server at {address}")
 
     # --- hostkit, as a user on the laptop runs it
+
+    def inventory_with(self, change: Callable[[dict[str, Any]], object]) -> Path:
+        """Write the inventory with a change made to its data; returns the new file."""
+        data = yaml.safe_load(self.inventory_path.read_text())
+        change(data)
+        handle, name = tempfile.mkstemp(suffix=".yaml", dir=self.home)
+        with open(handle, "w") as file:
+            yaml.safe_dump(data, file)
+        return Path(name)
 
     def hostkit(
         self, *arguments: str, timeout: float = 120, check: bool = False

@@ -40,7 +40,7 @@ runs:
     log: {{path: /workspace/train.log}}
     checkpoints: {{root: /workspace/checkpoints, every: 20}}
     total_steps: 1000000
-    timeouts: {{startup: 60s, stall: 5s, save: 60s}}
+    timeouts: {{startup: 60s, stall: 60s, save: 60s}}
 evals:
   drafter:
     run: drafter
