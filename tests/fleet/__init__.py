@@ -1,1 +1,0 @@
-"""The real fleet: namespaces, sshd and LXC containers, raised on this machine for tests."""
