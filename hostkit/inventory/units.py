@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Annotated
 
 from pydantic import BeforeValidator, WithJsonSchema
+
+from hostkit.inventory.faults import shown
 
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _BYTES = {
@@ -13,15 +17,35 @@ _BYTES = {
     **{f"{p}B": 1000 ** (i + 1) for i, p in enumerate("kMGT")},
     **{f"{p}iB": 1024 ** (i + 1) for i, p in enumerate("KMGT")},
 }
-_QUANTITY = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)")
+_QUANTITY = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)\s*([A-Za-z]+)", re.ASCII)
+_MEANT = {
+    "sec": "s", "secs": "s", "second": "s", "seconds": "s", "min": "m", "mins": "m", "minute": "m", "minutes": "m",
+    "hr": "h", "hrs": "h", "hour": "h", "hours": "h", "day": "d", "days": "d", "w": "d",
+    "k": "KiB", "kb": "kB", "m": "MiB", "mb": "MB", "g": "GiB", "gb": "GB", "gib": "GiB", "mib": "MiB", "kib": "KiB",
+    "t": "TiB", "tb": "TB", "tib": "TiB",
+}  # fmt: skip
 
 
-def _quantity(text: object, units: dict[str, float] | dict[str, int], what: str, example: str) -> float:
-    if isinstance(text, str) and (match := _QUANTITY.fullmatch(text.strip())) and match[2] in units:
-        return float(match[1]) * units[match[2]]
-    raise ValueError(
-        f"{text!r} is not a {what}; write a number with a unit ({', '.join(units)}), such as {example}"
-    )
+def _quantity(value: object, units: Mapping[str, float], what: str, example: str) -> float:
+    text = value if isinstance(value, str) else str(value)
+    match = _QUANTITY.fullmatch(text.strip())
+    if match and match[2] in units and isinstance(value, str):
+        quantity = float(match[1]) * units[match[2]]
+        if quantity > 0:
+            return quantity
+        raise ValueError(f"{shown(text)} is nothing; write a {what} above zero, such as {example}")
+    usual = f"a number with a unit ({', '.join(units)}), such as {example}"
+    if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
+        raise ValueError(f"{text} has no unit; write {' or '.join(text + unit for unit in list(units)[1:4])}")
+    if match:
+        meant = _MEANT.get(match[2].lower()) or next(iter(get_close_matches(match[2], units, 1)), None)
+        if meant in units:
+            raise ValueError(f"{shown(text)} has an unknown unit; write {match[1]}{meant}, or {usual}")
+    if re.fullmatch(r"-?[0-9.]+", text.strip()):
+        raise ValueError(f"{shown(text)} has no unit, or is no {what}; write {usual}")
+    if isinstance(value, str | int | float):
+        raise ValueError(f"{shown(text)} is not a {what}; write {usual}")
+    raise ValueError(f"this is not a {what}; write {usual}")
 
 
 def seconds(text: object) -> float:
