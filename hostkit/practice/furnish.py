@@ -30,9 +30,11 @@ Host *
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a fleet's inventory is made from, besides its root."""
+    """What a fleet is made with: its training, its limits of silence, its interpreter."""
 
-    total_steps: int = 2000
+    target_steps: int = 250
+    total_steps: int = 20_000
+    pace: float = 2.0
     save_every: int = 50
     block_size: int = 8
     stall: str = "30s"

@@ -18,7 +18,7 @@ from hostkit.errors import HostkitError
 from hostkit.identity import Identity
 from hostkit.practice import furnish, processes
 from hostkit.practice.furnish import Settings
-from hostkit.practice.root import MARK, Root, create, remove
+from hostkit.practice.root import MARK, Root, all_roots, create, remove
 
 T = TypeVar("T")
 
@@ -54,6 +54,11 @@ def owner(root: Root) -> Identity | None:
     except (OSError, ValueError, KeyError):
         return None
     return who if processes.alive(who) else None
+
+
+def left_over() -> list[Root]:
+    """Return the fleets that nobody is busy with: kept ones, and those whose command was killed."""
+    return [root for root in all_roots() if owner(root) is None]
 
 
 def furnish_and_serve(root: Root, settings: Settings) -> None:
@@ -127,7 +132,7 @@ def down(root: Root) -> Ended:
             break
         ended |= living.keys()
         survivors = processes.end(living.values())
-    if not survivors:
+    if not survivors and root.path.exists():  # else another `--down` was quicker
         remove(root)
     return Ended(root, len(ended), survivors)
 

@@ -67,6 +67,11 @@ class Session:
         self.timeout: float | None = _seconds(flags["timeout"])
         self._inventory_flag: str | None = flags["inventory"]
 
+    @property
+    def inventory_named(self) -> bool:
+        """Whether --inventory was given."""
+        return self._inventory_flag is not None
+
     @cached_property
     def inventory_path(self) -> Path:
         from hostkit.inventory import find

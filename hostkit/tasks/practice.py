@@ -1,0 +1,195 @@
+"""`practice`: a whole fleet on this machine, a real training in it, and a guided tour of the headline commands."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from hostkit.errors import HostkitError, Interrupted, UsageError
+from hostkit.tasks.command import Outcome, Session, command
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from hostkit.practice.furnish import Settings
+    from hostkit.practice.root import Root
+    from hostkit.report.tour import Narrator
+
+
+@command(
+    "practice",
+    help={
+        "keep": "leave the fleet up afterwards, and print the --inventory to use",
+        "down": "end what is up (with --inventory FILE: only that fleet), and remove it",
+        "tour": "show the commands at work (--no-tour: only bring the fleet up; with --keep)",
+    },
+)
+def practice(session: Session, keep: bool = False, down: bool = False, tour: bool = True) -> Outcome:
+    """Try hostkit on a fleet of its own: SSH servers on loopback, a container, a real small training.
+
+    Takes about four minutes and nothing but this machine: no root, no other host, none of your ssh files.
+    Needs ssh, rsync, and `pip install 'hostkit[practice]'`.
+    """
+    if down:
+        if keep:
+            raise UsageError("--keep and --down say opposite things")
+        return _down(session)
+    if not tour and not keep:
+        raise UsageError("--no-tour without --keep would bring a fleet up only to end it", hint="add --keep")
+    return _up(session, keep=keep, tour=tour)
+
+
+TASKS = [practice]
+
+
+def _up(session: Session, *, keep: bool, tour: bool) -> Outcome:
+    from hostkit.practice import lifecycle, requirements, scenario
+    from hostkit.practice.furnish import Settings
+    from hostkit.report.console import console
+    from hostkit.report.tour import Narrator, tour_summary
+
+    requirements.check()
+    teller = Narrator(console(stderr=session.json), quiet=session.quiet)
+    if others := lifecycle.left_over():
+        names = ", ".join(str(root.path) for root in others)
+        teller.say(f"Still there from before: {names}. `hostkit practice --down` ends and removes them.")
+    settings = Settings()
+    kept = False
+    with _interruptible():
+        root = lifecycle.begin()
+        try:
+            _bring_up(root, settings, teller)
+            checks = []
+            if tour:
+                laptop = scenario.Laptop(root, sys.stderr.fileno() if session.json else None)
+                checks = scenario.tour(root, teller, laptop)
+            kept = keep
+        finally:
+            if not kept:
+                with _deaf():
+                    _end(root, teller)
+    passed = all(check.passed for check in checks)
+    document = scenario.document(root, checks, kept=kept)
+    return Outcome(
+        document,
+        0 if passed else 1,
+        lambda console: tour_summary(console, document, _typed(root) if kept else []),
+    )
+
+
+def _bring_up(root: Root, settings: Settings, teller: Narrator) -> None:
+    """Everything before the tour, each part with what it is and how long it took."""
+    from hostkit.inventory import load
+    from hostkit.practice import lifecycle, training
+    from hostkit.transport.connections import Connections
+
+    teller.heading("Bringing the practice fleet up")
+    teller.say(f"All of it lies under {root.path}, and is removed at the end.")
+    with teller.part("SSH servers for ct129 and pve, keys, known_hosts, the inventory"):
+        lifecycle.furnish_and_serve(root, settings)
+    with teller.part("a tiny target model: a byte-level Qwen3, trained on Python's standard library") as part:
+        training.install(root)
+        training.make_target(root, settings, lambda done, of: part(f"step {done} of {of}"))
+    with (
+        teller.part(
+            "the live run: a DFlash drafter for it, trained on ct200 until it has saved twice"
+        ) as part,
+        Connections(load(root.inventory)) as connections,
+    ):
+        who = training.start(root, connections.transport("ct200"), training.command(root, settings))
+        training.wait_for_checkpoint(
+            root, who, 2 * settings.save_every, 240.0, lambda step: part(f"step {step}")
+        )
+
+
+def _end(root: Root, teller: Narrator) -> None:
+    from hostkit.practice import lifecycle
+
+    ended = lifecycle.down(root)
+    if ended.survivors:
+        pids = ", ".join(str(who.pid) for who in ended.survivors)
+        raise HostkitError(
+            f"processes {pids} of the practice fleet do not end",
+            where=str(root.path),
+            hint="hostkit practice --down tries again",
+        )
+    teller.say(f"\nThe fleet is down: {ended.processes} processes ended, {root.path} removed.")
+
+
+def _down(session: Session) -> Outcome:
+    from hostkit.practice import lifecycle
+    from hostkit.practice.root import all_roots
+
+    only = session.inventory_path.resolve().parent if session.inventory_named else None
+    roots = [root for root in all_roots() if only is None or root.path == only]
+    if only is not None and not roots:
+        raise UsageError(
+            "is not the inventory of a practice fleet of yours", where=str(session.inventory_path)
+        )
+    ended = [lifecycle.down(root) for root in roots]
+    document: dict[str, Any] = {
+        "schema": "hostkit.practice-down/1",
+        "fleets": [
+            {
+                "root": str(one.root.path),
+                "processes_ended": one.processes,
+                "survivors": [who.model_dump() for who in one.survivors],
+            }
+            for one in ended
+        ],
+    }
+    survivors = [str(who.pid) for one in ended for who in one.survivors]
+    if survivors:
+        raise HostkitError(
+            "processes " + ", ".join(survivors) + " do not end", where="practice", hint="look at them with ps"
+        )
+
+    def render(console: Console) -> None:
+        for one in ended:
+            console.print(f"ended {one.processes} processes and removed {one.root.path}")
+        if not ended:
+            console.print("no practice fleet is up")
+
+    return Outcome(document, 0, render)
+
+
+def _typed(root: Root) -> list[tuple[str, str]]:
+    """Return what can be typed at a fleet that is kept: what it does, and the words."""
+    named = f"--inventory {root.inventory}"
+    return [
+        ("ask again:", f"hostkit train-status {named}"),
+        ("evaluate the newest checkpoint:", f"hostkit eval-latest {named}"),
+        ("log in to a host by hand:", f"ssh -F {root.laptop.ssh_config} ct129"),
+        ("end this fleet, and remove it:", f"hostkit practice --down {named}"),
+    ]
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end the tour as Ctrl-C does, with the fleet taken down."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise Interrupted("interrupted; the practice fleet was taken down")
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """Finish taking the fleet down, however often Ctrl-C is pressed."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
