@@ -68,19 +68,14 @@ def remove(name: str) -> None:
 
     _thaw(name)
     until(cleared, f"an empty group {name}")
+    until(lambda: _removed(name), f"the removal of {name}")
+
+
+def _removed(name: str) -> bool:
     for folder in _folders(name):
-        with contextlib.suppress(FileNotFoundError):
-            until(lambda folder=folder: _removed(folder), f"the removal of {folder}")
-
-
-def _removed(folder: Path) -> bool:
-    try:
-        folder.rmdir()
-    except FileNotFoundError:
-        return True
-    except OSError:  # busy for a moment after its last process
-        return False
-    return True
+        with contextlib.suppress(OSError):  # busy for a moment after its last process
+            folder.rmdir()
+    return not any(_folders(name))
 
 
 def _thaw(name: str) -> None:

@@ -166,8 +166,8 @@ class Fleet:
 
     def processes(self, host: str) -> dict[int, list[str]]:
         """Return the argv of the processes of a host by their pid on it."""
-        found = {_innermost_pid(pid): argv(pid) for pid in within(self.init_of(host))}
-        return {pid: words for pid, words in found.items() if words}
+        found = ((_innermost_pid(pid), argv(pid)) for pid in within(self.init_of(host)))
+        return {pid: words for pid, words in found if pid and words}
 
     def _enter(self, host: str) -> list[str]:
         pve = ["nsenter", "-t", str(self.init.pid), "-m", "-n", "-u", "-i", "-p", "--root", "--wd"]

@@ -6,7 +6,6 @@ import argparse
 import json
 import os
 import shutil
-import sys
 import time
 from pathlib import Path
 
@@ -42,4 +41,4 @@ def save(sample: Path, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
