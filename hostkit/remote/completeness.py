@@ -15,12 +15,22 @@ import signal
 import stat
 import struct
 import time
-from typing import Callable
+from typing import Any, Callable, NamedTuple
 
 SETTLE = 10  # seconds; where no lease tells about writers, a file changed so recently is not whole yet
 HEADER_CAP = 100 << 20  # the safetensors library refuses longer headers too
 MAX_GAP = 65600  # between two records: an extra field of padding and a data descriptor
 LEGACY = bytes.fromhex("80028a0a6cfc9c46f9206aa85019")
+
+
+class Record(NamedTuple):
+    """One record of a zip archive, as its central directory has it; `offset` is that of its local header."""
+
+    name: bytes
+    offset: int
+    size: int
+    crc: int
+    method: int
 
 
 class IncompleteError(Exception):
@@ -102,7 +112,7 @@ def _missing(path: str) -> str:
     return "a link to nothing: %s" % os.readlink(path) if os.path.islink(path) else "vanished"
 
 
-def _payload(path: str) -> list[str]:
+def payload(path: str) -> list[str]:
     """Every file below a folder, by name; a file alone is itself."""
     if not os.path.isdir(path):
         return [path]
@@ -114,7 +124,7 @@ def _facts(path: str) -> dict[str, object]:
     own = os.stat(path)
     looks = [own]
     if stat.S_ISDIR(own.st_mode):
-        looks = [os.stat(name) for name in _payload(path) if os.path.exists(name)]
+        looks = [os.stat(name) for name in payload(path) if os.path.exists(name)]
     return {
         "size": sum(look.st_size for look in looks),
         "mtime_ns": max([look.st_mtime_ns for look in looks] or [own.st_mtime_ns]),
@@ -127,9 +137,9 @@ def _judge(path: str, marker: str | None, seen: dict[str, object]) -> str | None
     """Fill in format and writer; return a reservation or None. Raises IncompleteError."""
     unknown = None
     if os.path.isdir(path):
-        seen["format"], files = _folder(path)
+        seen["format"], files = folder_parts(path)
     elif path.endswith(".index.json"):
-        seen["format"], files = "sharded", _shards(path)
+        seen["format"], files = "sharded", shards(path)
     else:
         seen["format"], files = _sniff(path), [path]
     if marker:
@@ -170,13 +180,13 @@ def _marked(path: str, marker: str) -> None:
         made = os.stat(there).st_mtime_ns
     except FileNotFoundError:
         raise IncompleteError("no marker %s (still being written?)" % marker) from None
-    for name in _payload(path):
+    for name in payload(path):
         if name != there and os.stat(name).st_mtime_ns > made:
             late = os.path.basename(name)
             raise IncompleteError("%s is newer than the marker %s (being rewritten?)" % (late, marker))
 
 
-def _folder(path: str) -> tuple[str, list[str]]:
+def folder_parts(path: str) -> tuple[str, list[str]]:
     """Format of a folder, and the files in it that prove it (all others are not looked into)."""
     names = os.listdir(path)
     full = [os.path.join(path, name) for name in sorted(names)]
@@ -193,7 +203,7 @@ def _folder(path: str) -> tuple[str, list[str]]:
     if any(name.endswith(".distcp") for name in names):
         raise IncompleteError("no .metadata: torch.distributed.checkpoint writes it last")
     if index:
-        return "sharded", _shards(index[0])
+        return "sharded", shards(index[0])
     if single:
         return "huggingface", single
     if not names:
@@ -201,7 +211,7 @@ def _folder(path: str) -> tuple[str, list[str]]:
     raise IncompleteError("not understood: a folder with no .metadata, *.index.json or model.safetensors")
 
 
-def _shards(index: str) -> list[str]:
+def shards(index: str) -> list[str]:
     try:
         with open(index, "rb") as file:
             wanted = sorted(set(json.loads(file.read(HEADER_CAP).decode())["weight_map"].values()))
@@ -245,7 +255,7 @@ def writer(path: str) -> bool | None:
         signal.signal(signal.SIGIO, old)
 
 
-def _read(path: str, offset: int, length: int) -> bytes:
+def read_part(path: str, offset: int, length: int) -> bytes:
     fd = open_quietly(path)
     try:
         if hasattr(os, "posix_fadvise"):
@@ -261,7 +271,7 @@ def _sniff(path: str) -> str | None:
         raise IncompleteError("not understood: neither a regular file nor a folder")
     if not look.st_size:
         raise IncompleteError("an empty file (0 bytes)")
-    head = _read(path, 0, 512)
+    head = read_part(path, 0, 512)
     if head[:4] == b"PK\3\4":
         return "torch-zip"
     if head.startswith(LEGACY):
@@ -272,7 +282,7 @@ def _sniff(path: str) -> str | None:
 
 
 def _not_understood(path: str) -> None:
-    head = _read(path, 0, 512)
+    head = read_part(path, 0, 512)
     what = "no known format"
     if not head.strip(b"\0"):
         what = "begins with zeros"
@@ -283,13 +293,13 @@ def _not_understood(path: str) -> None:
     raise UnknownError("not understood: " + what)
 
 
-def directory(path: str) -> list[tuple[bytes, int, int, int, int]]:
-    """Return a zip's central directory as (name, offset of the local header, size, CRC, method), by offset.
+def directory(path: str) -> list[Record]:
+    """Return a zip's central directory, by offset.
 
     Raises IncompleteError unless the end record stands at the exact end and the directory just before it.
     """
     size = os.stat(path).st_size
-    tail = _read(path, max(0, size - 98), 98)
+    tail = read_part(path, max(0, size - 98), 98)
     if len(tail) < 22 or tail[-22:-18] != b"PK\5\6":
         raise IncompleteError(
             "truncated archive: no end record at its end (cut short, or still being written)"
@@ -303,8 +313,9 @@ def directory(path: str) -> list[tuple[bytes, int, int, int, int]]:
         count, length, start = struct.unpack("<3Q", tail[-66:-42])
     if disk or comment or start + length != end or length > HEADER_CAP:
         raise IncompleteError("damaged archive: its directory does not end at the end record")
-    raw = _read(path, start, length)
-    out, at = [], 0
+    raw = read_part(path, start, length)
+    out: list[Record] = []
+    at = 0
     while at + 46 <= len(raw) and raw[at : at + 4] == b"PK\1\2":
         method, crc, packed, plain, name_len, extra_len, note_len, offset = struct.unpack(
             "<H4xL2L3H8xL", raw[at + 10 : at + 46]
@@ -319,13 +330,13 @@ def directory(path: str) -> list[tuple[bytes, int, int, int, int]]:
                 packed = wide.pop(0) if packed == 0xFFFFFFFF and wide else packed
                 offset = wide.pop(0) if offset == 0xFFFFFFFF and wide else offset
             extra = extra[4 + width :]
-        out.append((name, offset, packed, crc, method))
+        out.append(Record(name, offset, packed, crc, method))
         at += 46 + name_len + extra_len + note_len
     if len(out) != count or at != length:
         raise IncompleteError("damaged archive: its directory lists %d of %d records" % (len(out), count))
-    out.sort(key=lambda record: record[1])
+    out.sort(key=lambda record: record.offset)
     at = 0
-    for name, offset, packed, _, _ in [*out, (b"", start, 0, 0, 0)]:
+    for name, offset, packed, _, _ in [*out, Record(b"", start, 0, 0, 0)]:
         if not 0 <= offset - at <= MAX_GAP or (at == 0 and offset):
             raise IncompleteError("damaged archive: its records do not fill it (near byte %d)" % at)
         at = offset + 30 + len(name) + packed
@@ -333,18 +344,18 @@ def directory(path: str) -> list[tuple[bytes, int, int, int, int]]:
 
 
 def _zip(path: str) -> None:
-    if not any(name.endswith(b"/data.pkl") for name, _, _, _, _ in directory(path)):
+    if not any(record.name.endswith(b"/data.pkl") for record in directory(path)):
         raise UnknownError("not understood: a zip archive without data.pkl")
 
 
-def safetensors_header(path: str) -> dict[str, dict[str, object]]:
+def safetensors_header(path: str) -> dict[str, dict[str, Any]]:
     """Return a safetensors header; raises IncompleteError unless its tensors fill the file exactly."""
     size = os.stat(path).st_size
-    length = struct.unpack("<Q", _read(path, 0, 8))[0]
+    length = struct.unpack("<Q", read_part(path, 0, 8))[0]
     if 8 + length > size:
         raise IncompleteError("truncated: its header alone is longer than the file")
     try:
-        header = json.loads(_read(path, 8, length).decode())
+        header = json.loads(read_part(path, 8, length).decode())
         spans = sorted(tuple(entry["data_offsets"]) for key, entry in header.items() if key != "__metadata__")
     except (ValueError, KeyError, TypeError, AttributeError):
         raise IncompleteError("its header is no safetensors header") from None

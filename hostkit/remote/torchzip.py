@@ -1,0 +1,98 @@
+"""Read checkpoints on the host where they are written: whole or not, and what they hold. Writes nothing.
+
+Travels to hosts: standard library only, Python 3.8 or newer. Also by itself: `python torchzip.py check FILE`,
+`python torchzip.py inspect FILE`, each answering with one JSON document on one line.
+
+request: {"op": "check"|"inspect"|"look", "path": "/…", "marker": null, "weights": ["drafter"] | null}
+reply:   what `completeness.examine` says, and `code`: null, or why not in one word; for `inspect` also
+         files, top, tensors, metadata, globals, tools
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any, Iterable
+
+import completeness
+import torchzip_archive
+import torchzip_inspect
+from completeness import IncompleteError
+from torchzip_archive import Archive
+from torchzip_pickle import PickleError
+
+NEEDS = ("completeness", "torchzip_archive", "torchzip_contents", "torchzip_inspect", "torchzip_pickle")
+
+
+def check(path: str, marker: str | None = None) -> dict[str, Any]:
+    """Return what `examine` says, after looking at every record's header and every storage's size too."""
+    seen: dict[str, Any] = dict(completeness.examine(path, marker), code=None)
+    if not seen["complete"]:
+        return dict(seen, code="incomplete")
+    return _guarded(seen, lambda: _deep(path, seen["format"]))
+
+
+def _deep(path: str, form: str) -> dict[str, Any]:
+    if form == "torch-zip":
+        with Archive(path) as archive:
+            archive.tile()
+            torchzip_archive.tree(archive)
+    elif form == "torch-legacy":
+        torchzip_archive.legacy(path)
+        return {"reason": None}  # its storages fill it exactly: that is the proof
+    return {}
+
+
+def _guarded(seen: dict[str, Any], look: Any) -> dict[str, Any]:
+    """Add what a look finds; or say in one word and one sentence why it found nothing."""
+    try:
+        return dict(seen, **look())
+    except IncompleteError as why:
+        return dict(seen, complete=False, reason=str(why), code="incomplete")
+    except PickleError as why:
+        return dict(seen, reason=str(why), code="layout")
+    except (RecursionError, MemoryError) as why:
+        return dict(seen, reason="its pickle is nested too deep or too large (%s)" % why, code="layout")
+    except OSError as error:
+        gone = isinstance(error, FileNotFoundError)
+        return dict(
+            seen,
+            complete=False,
+            reason="vanished" if gone else "not readable: %s" % error.strerror,
+            code="vanished" if gone else "unreadable",
+        )
+
+
+def inspect(path: str, marker: str | None = None, weights: Iterable[str] | None = None) -> dict[str, Any]:
+    """Return `check`, and what the checkpoint holds. `weights`: tell the tensors of these top-level keys only."""
+    seen = check(path, marker)
+    seen["files"] = torchzip_inspect.files(path)
+    seen["tools"] = torchzip_inspect.tools()
+    if seen["code"] is not None:
+        return seen
+    wanted = None if weights is None else set(weights)
+    return _guarded(seen, lambda: torchzip_inspect.contents(path, str(seen["format"]), wanted))
+
+
+def serve(request: dict[str, Any]) -> dict[str, Any]:
+    """Answer one request."""
+    path, marker = request["path"], request.get("marker")
+    if request["op"] == "look":
+        return dict(completeness.examine(path, marker))
+    if request["op"] == "check":
+        return check(path, marker)
+    return inspect(path, marker, request.get("weights"))
+
+
+def main(argv: list[str]) -> int:
+    """Run from a command line; the exit status is 0 for a whole checkpoint, 1 otherwise."""
+    if len(argv) != 2 or argv[0] not in ("look", "check", "inspect"):
+        print("usage: torchzip.py check|inspect|look FILE", file=sys.stderr)
+        return 64
+    reply = serve({"op": argv[0], "path": argv[1]})
+    print(json.dumps(reply))
+    return 0 if reply["complete"] and not reply.get("code") else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

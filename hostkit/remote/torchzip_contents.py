@@ -1,0 +1,279 @@
+"""What a checkpoint holds, from the symbols of its pickle: tensors by name, and small things as plain data.
+
+Travels to hosts: standard library only, Python 3.8 or newer. Pure: reads no file.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+import torchzip_pickle
+from torchzip_pickle import Call, Dict, Global, Persistent, PickleError, Set
+
+NEEDS = ("torchzip_pickle",)
+
+MAX_NODES = 3_000_000  # a tree that refers to itself many times over would be walked for ever
+MAX_DEPTH = 100  # names from the top to a tensor
+MAX_PLAIN = 4_000  # values of small metadata that are told
+MAX_TEXT = 4_000  # characters of one text that are told
+
+ITEM = {
+    "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2,
+    "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1, "uint16": 2, "uint32": 4, "uint64": 8, "bool": 1,
+    "complex32": 4, "complex64": 8, "complex128": 16,
+    "float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e4m3fnuz": 1, "float8_e5m2fnuz": 1, "float8_e8m0fnu": 1,
+    "qint8": 1, "quint8": 1, "qint32": 4, "quint4x2": 1, "quint2x4": 1, "bits8": 1, "bits16": 2, "untyped": 1,
+}  # fmt: skip
+STORAGES = {
+    "DoubleStorage": "float64", "FloatStorage": "float32", "HalfStorage": "float16",
+    "BFloat16Storage": "bfloat16", "LongStorage": "int64", "IntStorage": "int32", "ShortStorage": "int16",
+    "CharStorage": "int8", "ByteStorage": "uint8", "BoolStorage": "bool", "ComplexFloatStorage": "complex64",
+    "ComplexDoubleStorage": "complex128", "QInt8Storage": "qint8", "QUInt8Storage": "quint8",
+    "QInt32Storage": "qint32", "QUInt4x2Storage": "quint4x2", "QUInt2x4Storage": "quint2x4",
+    "UntypedStorage": "untyped",
+}  # fmt: skip
+OWN = ("torch._utils.", "torch.serialization._get_layout", "torch._tensor._rebuild_from_type_v2")
+PLAIN_GLOBALS = {
+    "collections.OrderedDict",
+    "collections.Counter",
+    "torch.device",
+    "torch.Size",
+    "torch.Tensor",
+    "builtins.set",
+    "__builtin__.set",
+    "builtins.complex",
+    "builtins.bytearray",
+    "_codecs.encode",
+}
+
+
+class Storage:
+    """One storage that the pickle refers to: its key, element type, and size in bytes."""
+
+    def __init__(self, reference: Any) -> None:
+        fits = isinstance(reference, tuple) and len(reference) >= 5 and reference[0] == "storage"
+        if not fits or not isinstance(reference[1], Global) or not isinstance(reference[4], int):
+            raise PickleError("it refers to something that is no storage of torch")
+        name = STORAGES.get(reference[1].name)
+        if name is None or reference[4] < 0:
+            raise PickleError("storage type %s is not known" % reference[1])
+        self.key = str(reference[2])
+        self.dtype = name
+        self.bytes: int = reference[4] * ITEM[name]
+
+
+class Tree:
+    """One loaded pickle, walked."""
+
+    def __init__(self, root: Any, globals_: list[Global]) -> None:
+        self.root = root
+        self.foreign = sorted({str(one) for one in globals_ if not _own(one)})
+
+    def top(self) -> list[tuple[str, Any]]:
+        """Return the top-level entries; a pickle that is one object has a single nameless one."""
+        pairs = _pairs(self.root)
+        return [("", self.root)] if pairs is None else [(_text(key), value) for key, value in pairs]
+
+    def tensors(self, value: Any, path: tuple[str, ...] = ()) -> list[dict[str, Any]]:
+        """Return every tensor below a value, in the order of the pickle."""
+        out: list[dict[str, Any]] = []
+        todo: list[tuple[Any, tuple[str, ...]]] = [(value, path)]
+        nodes = 0
+        while todo:
+            value, path = todo.pop()
+            nodes += 1
+            if nodes > MAX_NODES:
+                raise PickleError("its pickle has too many parts to be walked")
+            if len(path) > MAX_DEPTH:
+                raise PickleError("its pickle is nested too deep")
+            found = tensor(value)
+            if found is not None:
+                out.append(dict(found, path=list(path)))
+                continue
+            todo.extend(reversed([(below, (*path, name)) for name, below in _children(value)]))
+        return out
+
+    def plain(self, value: Any) -> Any:
+        """Return a value as plain data: objects as their fields with their class's name, tensors as their shape."""
+        return _Plain().tell(value, 0)
+
+
+def load(data: bytes, at: int = 0) -> tuple[Tree, torchzip_pickle.Reader]:
+    """Read one pickle; the reader tells where it ended and what it referred to."""
+    reader = torchzip_pickle.Reader(data, at)
+    root = reader.load()
+    return Tree(root, reader.globals), reader
+
+
+def tensor(value: Any) -> dict[str, Any] | None:
+    """Return dtype, shape, stride and storage of a value that is a tensor; None when it is none."""
+    if (
+        not isinstance(value, Call)
+        or not isinstance(value.function, Global)
+        or not isinstance(value.args, tuple)
+    ):
+        return None
+    name, args = str(value.function), value.args
+    if name in ("torch._utils._rebuild_parameter", "torch._utils._rebuild_parameter_with_state"):
+        return tensor(args[0]) if args else None
+    if name == "torch._tensor._rebuild_from_type_v2" and len(args) >= 3:
+        return tensor(Call(args[0], args[2]))
+    makers = ("_rebuild_tensor", "_rebuild_tensor_v2", "_rebuild_tensor_v3", "_rebuild_qtensor")
+    if value.function.module != "torch._utils" or value.function.name not in makers or len(args) < 4:
+        return None
+    if not isinstance(args[0], Persistent):
+        return None
+    storage = Storage(args[0].reference)
+    shape, stride = _numbers(args[2]), _numbers(args[3])
+    if shape is None or stride is None or not isinstance(args[1], int):
+        raise PickleError("a tensor's shape is not made of numbers")
+    dtype = storage.dtype
+    if name.endswith("_v3") and len(args) > 6 and isinstance(args[6], Global):
+        dtype = args[6].name
+    if dtype not in ITEM:
+        raise PickleError("element type %s is not known" % dtype)
+    count = 1
+    for size in shape:
+        count *= size
+    return {
+        "shape": shape,
+        "stride": stride,
+        "dtype": dtype,
+        "offset": args[1],
+        "bytes": count * ITEM[dtype],
+        "storage": storage.key,
+        "storage_bytes": storage.bytes,
+    }
+
+
+def _own(one: Global) -> bool:
+    name = str(one)
+    typed = one.module in ("torch", "torch.storage") and (one.name in STORAGES or one.name in ITEM)
+    return typed or name.startswith(OWN) or name in PLAIN_GLOBALS
+
+
+def _numbers(value: Any) -> list[int] | None:
+    if isinstance(value, Call) and str(value.function) == "torch.Size" and value.args:
+        value = value.args[0]
+    if isinstance(value, (tuple, list)) and all(type(one) is int and 0 <= one < 1 << 62 for one in value):
+        return list(value)
+    return None
+
+
+def _pairs(value: Any) -> list[tuple[Any, Any]] | None:
+    """Return the entries of a dictionary, or of what behaves as one; None for all else."""
+    if isinstance(value, Dict):
+        return value.pairs
+    if isinstance(value, Call) and str(value.function) in (
+        "collections.OrderedDict",
+        "collections.defaultdict",
+    ):
+        return value.pairs
+    return None
+
+
+def _children(value: Any) -> list[tuple[str, Any]]:
+    pairs = _pairs(value)
+    if pairs is not None:
+        return [(_text(key), below) for key, below in pairs]
+    if isinstance(value, (list, tuple)):
+        return [(str(number), below) for number, below in enumerate(value)]
+    if isinstance(value, Set):
+        return [(str(number), below) for number, below in enumerate(value.items)]
+    if isinstance(value, Call):
+        fields = _children(value.state) if isinstance(value.state, (Dict, tuple)) else []
+        inner = _children(value.args) if isinstance(value.args, tuple) else []
+        return [
+            *inner,
+            *fields,
+            *_children(value.items),
+            *((_text(key), below) for key, below in value.pairs),
+        ]
+    return []
+
+
+def _text(key: Any) -> str:
+    return (
+        key
+        if isinstance(key, str)
+        else repr(key)
+        if isinstance(key, (int, float, bool))
+        else "(%s)" % type(key).__name__
+    )
+
+
+class _Plain:
+    """One telling, with a limit on how much is told."""
+
+    def __init__(self) -> None:
+        self.left = MAX_PLAIN
+
+    def tell(self, value: Any, depth: int) -> Any:
+        self.left -= 1
+        if self.left < 0 or depth > 12:
+            return "..."
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, int):
+            return value if value.bit_length() <= 64 else "an integer of %d bits" % value.bit_length()
+        if isinstance(value, float):
+            return value if value - value == 0 else str(value)  # JSON has no NaN and no infinity
+        if isinstance(value, str):
+            return value if len(value) <= MAX_TEXT else value[:MAX_TEXT] + "..."
+        if isinstance(value, bytes):
+            return "%d bytes" % len(value)
+        found = tensor(value)
+        if found is not None:
+            return {"tensor": found["shape"], "dtype": found["dtype"]}
+        pairs = _pairs(value)
+        if pairs is not None:
+            return {_text(key): self.tell(below, depth + 1) for key, below in pairs[: self.left + 1]}
+        if isinstance(value, (list, tuple, Set)):
+            items = value.items if isinstance(value, Set) else value
+            return [self.tell(below, depth + 1) for below in items[: self.left + 1]]
+        return self.object(value, depth)
+
+    def object(self, value: Any, depth: int) -> Any:
+        if isinstance(value, Global):
+            return str(value)
+        if not isinstance(value, Call):
+            return "(%s)" % type(value).__name__
+        name = str(value.function)
+        args = value.args if isinstance(value.args, tuple) else ()
+        if (
+            name in ("builtins.set", "__builtin__.set", "builtins.frozenset", "__builtin__.frozenset")
+            and args
+        ):
+            return self.tell(args[0], depth)
+        teller = _TELLERS.get(name)
+        if teller is not None:
+            return teller(args)
+        if isinstance(value.state, Dict):
+            fields = {
+                _text(key): self.tell(below, depth + 1) for key, below in value.state.pairs[: self.left + 1]
+            }
+            return fields if name == "argparse.Namespace" else {"object": name, "fields": fields}
+        return {"object": name}
+
+
+def _path(args: tuple[Any, ...]) -> str:
+    parts = [str(part) for part in args]
+    return "/" + "/".join(parts[1:]) if parts[:1] == ["/"] else "/".join(parts)
+
+
+def _device(args: tuple[Any, ...]) -> str:
+    return ":".join(str(part) for part in args)
+
+
+def _size(args: tuple[Any, ...]) -> Any:
+    return _numbers(args[0]) if args else None
+
+
+_TELLERS: dict[str, Callable[[tuple[Any, ...]], Any]] = {
+    "pathlib.PosixPath": _path,
+    "pathlib.PurePosixPath": _path,
+    "pathlib._local.PosixPath": _path,
+    "pathlib._local.PurePosixPath": _path,
+    "torch.device": _device,
+    "torch.Size": _size,
+}

@@ -1,0 +1,182 @@
+"""What a checkpoint holds, of whatever format: top-level keys, tensors, small metadata, the files it is made of.
+
+Travels to hosts: standard library only, Python 3.8 or newer.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import struct
+from typing import Any
+
+import completeness
+import torchzip_archive
+import torchzip_contents
+from torchzip_archive import Archive
+from torchzip_pickle import MAX_BYTES
+
+NEEDS = ("completeness", "torchzip_archive", "torchzip_contents", "torchzip_pickle")
+
+TENSORS_TOLD = 20_000
+STEP_NAMES = ("step", "global_step", "iteration", "iter", "num_steps", "steps")
+CONFIG_CAP = 4 << 20
+
+
+def tools() -> dict[str, str | None]:
+    """Return where the programs are that a copy uses; None where there is none."""
+    more = ["/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin"]  # pct exec gives a PATH of its own
+    path = os.pathsep.join([os.environ.get("PATH", ""), *more])
+    return {name: shutil.which(name, path=path) for name in ("rsync", "nice", "ionice")}
+
+
+def files(path: str) -> list[dict[str, Any]]:
+    """Return every file of the checkpoint by its path below it, so that the copy can be asked for by name."""
+    out = []
+    base = path if os.path.isdir(path) else os.path.dirname(path)
+    for name in completeness.payload(path):
+        try:
+            look = os.stat(name)
+        except OSError:
+            continue
+        out.append({"name": os.path.relpath(name, base), "size": look.st_size, "mtime_ns": look.st_mtime_ns})
+    return out
+
+
+def contents(path: str, form: str, wanted: set[str] | None) -> dict[str, Any]:
+    """Return step, metadata, globals, the top-level keys, and the tensors below the wanted ones."""
+    metadata: dict[str, Any] = {}
+    told: dict[str, Any] = {"globals": [], "top": [], "tensors": []}
+    if form == "torch-zip":
+        with Archive(path) as archive:
+            _from_tree(torchzip_archive.tree(archive), wanted, told, metadata, archive)
+    elif form == "torch-legacy":
+        _from_tree(torchzip_archive.legacy(path), wanted, told, metadata, None)
+    elif form == "dcp":
+        with open(os.path.join(path, ".metadata"), "rb") as file:
+            tree, _ = torchzip_contents.load(file.read(MAX_BYTES + 1))
+        told["globals"] = tree.foreign
+        told["top"] = [_entry(key, [], None) for key, _ in tree.top()]
+    else:
+        _from_safetensors(path, form, wanted, told, metadata)
+    step = next((metadata[name] for name in STEP_NAMES if name in metadata), None)
+    beside = os.path.join(path if os.path.isdir(path) else os.path.dirname(path), "config.json")
+    if "config" not in metadata and os.path.isfile(beside):
+        metadata["config"] = _json(beside)
+    step = _whole(step)
+    left_off = max(0, len(told["tensors"]) - TENSORS_TOLD)
+    told["tensors"] = told["tensors"][:TENSORS_TOLD]
+    return dict(told, step=step, metadata=metadata, tensors_left_off=left_off)
+
+
+def _from_tree(
+    tree: torchzip_contents.Tree,
+    wanted: set[str] | None,
+    told: dict[str, Any],
+    metadata: dict[str, Any],
+    archive: Archive | None,
+) -> None:
+    told["globals"] = tree.foreign
+    for key, value in tree.top():
+        found = tree.tensors(value, (key,) if key else ())
+        plain = None
+        if not found:
+            plain = metadata[key] = tree.plain(value)
+        elif key in STEP_NAMES and len(found) == 1 and archive is not None:
+            plain = metadata[key] = _number(archive, found[0])
+        told["top"].append(_entry(key, found, plain))
+        if wanted is None or key in wanted:
+            told["tensors"].extend(found)
+
+
+def _from_safetensors(
+    path: str, form: str, wanted: set[str] | None, told: dict[str, Any], metadata: dict[str, Any]
+) -> None:
+    parts = [path]
+    if os.path.isdir(path):
+        parts = completeness.folder_parts(path)[1]
+    elif path.endswith(".index.json"):
+        parts = completeness.shards(path)
+
+    found: list[dict[str, Any]] = []
+    for file in parts:
+        if not file.endswith(".safetensors") and form != "safetensors":
+            continue  # older folders hold torch files: their names are in the index alone
+        header = completeness.safetensors_header(file)
+        for name, entry in header.items():
+            if name == "__metadata__":
+                metadata.update({str(key): value for key, value in entry.items()})
+                continue
+            begin, end = entry["data_offsets"]
+            dtype = str(entry["dtype"])
+            found.append(
+                {
+                    "path": [name],
+                    "shape": entry["shape"],
+                    "dtype": _SAFETENSORS.get(dtype, dtype),
+                    "bytes": end - begin,
+                    "storage": os.path.basename(file) + ":" + name,
+                    "storage_bytes": end - begin,
+                }
+            )
+    state = os.path.join(path, "trainer_state.json")
+    if os.path.isfile(state):
+        more = _json(state)
+        if isinstance(more, dict) and "global_step" in more:
+            metadata.setdefault("global_step", more["global_step"])
+    told["top"] = [_entry("", found, None)]
+    told["tensors"] = [
+        one for one in found if wanted is None or one["path"][0].split(".")[0] in wanted
+    ] or found
+
+
+_SAFETENSORS = {
+    "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64", "I32": "int32",
+    "I16": "int16", "I8": "int8", "U8": "uint8", "U16": "uint16", "U32": "uint32", "U64": "uint64", "BOOL": "bool",
+    "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2",
+}  # fmt: skip
+_NUMBERS = {
+    "int64": "<q",
+    "int32": "<i",
+    "int16": "<h",
+    "float64": "<d",
+    "float32": "<f",
+    "uint8": "<B",
+    "int8": "<b",
+}
+
+
+def _entry(key: str, tensors: list[dict[str, Any]], value: Any) -> dict[str, Any]:
+    storages = {one["storage"]: one["storage_bytes"] for one in tensors}
+    return {"key": key, "tensors": len(tensors), "bytes": sum(storages.values()), "value": value}
+
+
+def _number(archive: Archive, found: dict[str, Any]) -> Any:
+    """Return the value of a tensor that holds a single number (a step that was saved as one)."""
+    form = _NUMBERS.get(found["dtype"])
+    if form is None or found["shape"] not in ([], [1]) or found["storage_bytes"] > 4096:
+        return None
+    data = archive.read(archive.top + "data/" + found["storage"], 4096)
+    width = struct.calcsize(form)
+    return struct.unpack(form, data[found["offset"] * width :][:width])[0]
+
+
+def _whole(value: Any) -> int | None:
+    """Return a step that is written as a number, a text, or a number with a point."""
+    if isinstance(value, bool) or value is None:
+        return None
+    if isinstance(value, int):
+        return value
+    if isinstance(value, float) and value == int(value):
+        return int(value)
+    return int(value) if isinstance(value, str) and re.fullmatch("[0-9]{1,18}", value) else None
+
+
+def _json(path: str) -> Any:
+    try:
+        with open(path, "rb") as file:
+            return json.loads(file.read(CONFIG_CAP).decode())
+    except (ValueError, OSError):
+        return None
