@@ -42,9 +42,10 @@ MISSING = Missing()
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a value stands: its line, its key's line, and, of a scalar, the words as written."""
+    """Where a value stands: its line and column, its key's line, and, of a scalar, the words as written."""
 
     line: int
+    column: int
     key_line: int
     raw: str | None = None
     quoted: bool = False
@@ -153,7 +154,7 @@ class _Conversion:
         self._step(node)
         if isinstance(node, ScalarNode):
             return self._scalar(node, path, key_line)
-        self.document.places[path] = Place(_line(node), key_line)
+        self.document.places[path] = Place(_line(node), _column(node), key_line)
         if any(node is outer for outer in self.open):
             return self._fault(node, path, "this alias stands inside its own anchor", "write the value out")
         self.open.append(node)
@@ -250,7 +251,7 @@ class _Conversion:
 
     def _scalar(self, node: ScalarNode, path: Path, key_line: int) -> Any:
         text: str = node.value
-        self.document.places[path] = Place(_line(node), key_line, text, node.style is not None)
+        self.document.places[path] = Place(_line(node), _column(node), key_line, text, node.style is not None)
         if path in self.document.faulty:
             return MISSING
         self.count += len(text) // 64  # a long text behind many aliases is a bomb as well
@@ -275,7 +276,7 @@ class _Conversion:
         self, node: Node, path: Path, what: str, instead: str, *, keep: bool = False, line: int | None = None
     ) -> Missing:
         """Record a fault. `keep`: the fault is the key's, and the value under it is still worth looking at."""
-        self.document.faults.append(Fault(line or _line(node), path, what, instead))
+        self.document.faults.append(Fault(line or _line(node), path, what, instead, _column(node)))
         self.document.faulty.add((*path, "[key]") if keep else path)
         return MISSING
 
@@ -309,6 +310,10 @@ class _Conversion:
 
 def _line(node: Node) -> int:
     return int(node.start_mark.line) + 1
+
+
+def _column(node: Node) -> int:
+    return int(node.start_mark.column) + 1
 
 
 def _kind(node: Node) -> str:

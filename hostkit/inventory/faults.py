@@ -17,12 +17,13 @@ _MOST = 200  # faults shown; a file with more of them has one cause
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault. `line` counts from 1; `instead` completes "write ..."."""
+    """One fault. `line` and `column` count from 1; column 0 says that the path tells the place."""
 
     line: int
     path: Path
     what: str
     instead: str = ""
+    column: int = 0
 
     def text(self, file: str) -> str:
         """Return `file:line: path: what; what to do`."""
@@ -34,13 +35,16 @@ class Fault:
 
 def refuse(file: str, faults: Iterable[Fault]) -> ConfigError:
     """Return the error that carries these faults in the order of their lines, the same fault once."""
-    seen: dict[tuple[int, str], Fault] = {}
+    same: dict[object, list[Fault]] = {}
     for fault in sorted(faults, key=lambda fault: fault.line):
-        seen.setdefault((fault.line, fault.what), fault)
-    lines = [fault.text(file) for fault in seen.values()]
+        same.setdefault((fault.line, fault.column or fault.path, fault.what), []).append(fault)
+    lines = []
+    for first, *others in same.values():  # what stands behind an anchor is wrong wherever it is merged
+        more = f" ({len(others)} more use it)" if others else ""
+        lines.append(first.text(file) + more)
     if len(lines) > _MOST:
         lines = [*lines[:_MOST], f"... and {len(lines) - _MOST} more"]
-    count = "one fault" if len(seen) == 1 else f"{len(seen)} faults"
+    count = "one fault" if len(same) == 1 else f"{len(same)} faults"
     return ConfigError(f"{count} in the inventory, no host was contacted", where=file, faults=tuple(lines))
 
 

@@ -56,17 +56,19 @@ def suggestion(key: str, path: Path) -> str:
     nested = {f"{outer}.{inner}": inner for outer in here for inner in _keys(model_at((*path, outer)))}
     near = _nearest(plain, {name: name for name in here})
     deep = _nearest(plain, nested)
-    if near or deep:
-        return f"did you mean {max(near, deep)[1] if near and deep else (near or deep)[1]}?"
+    if best := max(near, deep)[1]:
+        return f"did you mean {best}?"
     elsewhere = [place for place, keys in _everywhere() if plain in keys]
     known = f"known here: {', '.join(here)}"
     return f"it belongs in {elsewhere[0]}; {known}" if elsewhere else known
 
 
-def _nearest(word: str, names: dict[str, str]) -> tuple[float, str] | tuple[()]:
-    scored = [(SequenceMatcher(None, word, name).ratio(), full) for full, name in names.items()]
-    best = max(scored, default=(0.0, ""))
-    return best if best[0] >= _CLOSE else ()
+def _nearest(word: str, names: dict[str, str]) -> tuple[float, str]:
+    """Return how near the nearest of names is, and its full name; an empty one where none is near."""
+    best = max(
+        ((SequenceMatcher(None, word, name).ratio(), full) for full, name in names.items()), default=(0.0, "")
+    )
+    return best if best[0] >= _CLOSE else (0.0, "")
 
 
 def _keys(model: type[BaseModel] | None) -> list[str]:

@@ -14,10 +14,8 @@ from hostkit.inventory.variables import Expanded
 
 # Directories that belong to the system: nothing of hostkit's is kept in them directly, so that no mirror or
 # clean-up ever has one of them as its base.
-_SYSTEM = frozenset(
-    ["/"]
-    + ["/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib64", "/media", "/mnt", "/opt", "/proc"]
-    + ["/root", "/run", "/sbin", "/srv", "/sys", "/tmp", "/usr", "/usr/local", "/var", "/var/lib", "/var/log"]
+_SYSTEM = re.compile(
+    "/(bin|boot|dev|etc|home|lib|lib64|media|mnt|opt|proc|root|run|sbin|srv|sys|tmp|usr(/local)?|var(/lib|/log)?)?"
 )
 _INTERPRETERS = re.compile(r"(\S*/)?(python[0-9.]*|torchrun|accelerate|deepspeed|bash|sh|env|srun|nohup)\s")
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
@@ -60,7 +58,7 @@ def _file(path: str) -> str:
 
 def _folder(path: str) -> str:
     plain = absolute(path)
-    if plain in _SYSTEM:
+    if _SYSTEM.fullmatch(plain):
         raise ValueError(f"{plain} belongs to the system; write a folder of its own below it")
     return plain
 

@@ -25,7 +25,10 @@ def faults_of(errors: list[ErrorDetails], document: Document) -> Iterator[Fault]
             yield _bad_name(path[:-1], document)
         else:
             what, instead = _words(error, path, document)
-            yield Fault(_line(path, error["type"], document), path, what, instead)
+            place = document.places.get(path)
+            yield Fault(
+                _line(path, error["type"], document), path, what, instead, place.column if place else 0
+            )
 
 
 def _path(loc: tuple[int | str, ...]) -> Path:

@@ -1,0 +1,287 @@
+"""What no single entry can know: who exists, who goes through whom, which two cannot be told apart.
+
+These checks read the values as the file has them, before or after the models have had their say, so that one
+misspelt key does not hide a loop elsewhere. Anything of the wrong kind is passed over: the models tell of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from difflib import get_close_matches
+from typing import Any
+
+from hostkit.inventory.document import Document
+from hostkit.inventory.faults import Fault, Path, shown
+from hostkit.inventory.values import regular_expression
+
+_KINDS = ("address", "alias", "pct", "local")
+_PROCESS = ("script", "module", "pidfile")
+_OF_SSH = ("login", "user", "port", "identity", "ssh_config", "known_hosts")
+_JSON_KEY = re.compile(r"[A-Za-z_][\w./-]*")
+_PLACEHOLDERS = ("checkpoint", "out", "blocks")
+
+Entries = dict[str, dict[str, Any]]
+
+
+def cross_faults(document: Document) -> Iterator[Fault]:
+    """Yield every fault between the entries of a document."""
+    hosts, runs, evals = (_entries(document, group) for group in ("hosts", "runs", "evals"))
+    for found in (
+        _alike(hosts, "hosts"),
+        _alike(runs, "runs"),
+        _alike(evals, "evals"),
+        _kinds(hosts),
+        _routes(hosts),
+        _same_container(hosts),
+        _users(hosts),
+        _runs(runs, hosts, document),
+        _same_process(runs),
+        _logs(runs),
+        _evals(evals, runs, hosts, document),
+        _idle_defaults(document),
+    ):
+        for path, what, instead in found:
+            if not any(path[:length] in document.faulty for length in range(1, len(path) + 1)):
+                yield Fault(document.line(path), path, what, instead)
+
+
+def notes(document: Document) -> Iterator[Fault]:
+    """Yield what is no fault, yet has no effect."""
+    for name, host in _entries(document, "hosts").items():
+        kind = next((kind for kind in ("pct", "local") if host.get(kind)), None)
+        for key in _OF_SSH if kind else ():
+            if key in host:
+                path = ("hosts", name, key)
+                yield Fault(
+                    document.line(path),
+                    path,
+                    f"{key} has no effect on a host with {kind}",
+                    "it may be left out",
+                )
+
+
+Found = Iterator[tuple[Path, str, str]]
+
+
+def _entries(document: Document, group: str) -> Entries:
+    found = document.data.get(group) if isinstance(document.data, dict) else None
+    return (
+        {name: entry for name, entry in found.items() if isinstance(entry, dict)}
+        if isinstance(found, dict)
+        else {}
+    )
+
+
+def _alike(entries: Entries, group: str) -> Found:
+    first: dict[str, str] = {}
+    for name in entries:
+        other = first.setdefault(name.lower(), name)
+        if other != name:
+            yield (group, name), f"differs from {shown(other)} only by case", "write two names that differ"
+
+
+def _kinds(hosts: Entries) -> Found:
+    for name, host in hosts.items():
+        given = [kind for kind in _KINDS if kind in host]
+        if not given:
+            instead = "write one of address (an ssh server), alias (your ssh config), pct (a container), local: true"
+            yield ("hosts", name), "nothing says what this host is", instead
+        elif len(given) > 1:
+            instead = "write exactly one of " + ", ".join(_KINDS)
+            yield ("hosts", name, given[1]), f"{' and '.join(given)} say different things", instead
+        elif given == ["pct"] and "via" not in host:
+            instead = "write via: and the host that runs Proxmox"
+            yield ("hosts", name), "a container is entered on its Proxmox host, and via is missing", instead
+        elif given == ["local"] and "via" in host:
+            yield (
+                ("hosts", name, "via"),
+                "this machine is not reached through another",
+                "take via or local out",
+            )
+
+
+def _routes(hosts: Entries) -> Found:
+    told: set[str] = set()
+    for name, host in hosts.items():
+        path: Path = ("hosts", name, "via")
+        via = host.get("via")
+        if not isinstance(via, str):
+            continue
+        if via not in hosts:
+            yield path, f"there is no host {shown(via)}", _instead(via, hosts, "host")
+            continue
+        chain = _chain(name, hosts)
+        if chain[-1] in chain[:-1]:
+            loop = chain[chain.index(chain[-1]) :]
+            if not told & set(loop):
+                told |= set(loop)
+                words = " -> ".join(loop)
+                yield ("hosts", loop[0], "via"), f"a loop, {words}", "let one of them be reached directly"
+        elif "pct" not in host and "local" not in host and host.get("login", "forward") == "forward":
+            inner = next((hop for hop in chain[1:] if _ends_tunnel(hosts[hop])), None)
+            if inner is not None:
+                what = f"no tunnel passes {inner}, {'a container' if 'pct' in hosts[inner] else 'whose login is there'}"
+                yield path, what, "write login: there, so that ssh is run on it"
+
+
+def _ends_tunnel(host: dict[str, Any]) -> bool:
+    return "pct" in host or host.get("login") == "there"
+
+
+def _chain(name: str, hosts: Entries) -> list[str]:
+    """Return name and the hosts it goes through, ending with a repeated one where that is a loop."""
+    chain = [name]
+    while isinstance(via := hosts[chain[-1]].get("via"), str) and via in hosts:
+        chain.append(via)
+        if via in chain[:-1]:
+            break
+    return chain
+
+
+def _same_container(hosts: Entries) -> Found:
+    first: dict[tuple[str, int], str] = {}
+    for name, host in hosts.items():
+        pct, via = host.get("pct"), host.get("via")
+        if isinstance(pct, int) and isinstance(via, str):
+            other = first.setdefault((via, pct), name)
+            if other != name:
+                yield (
+                    ("hosts", name, "pct"),
+                    f"container {pct} on {via} is {other} already",
+                    "keep one of the two",
+                )
+
+
+def _users(hosts: Entries) -> Found:
+    addresses = {host.get("address") for host in hosts.values()} | set(hosts)
+    for name, host in hosts.items():
+        user = host.get("user")
+        if isinstance(user, str) and "@" in user and user.rpartition("@")[2] in addresses:
+            login, _, address = user.rpartition("@")
+            yield (
+                ("hosts", name, "user"),
+                f"{shown(user)} names a host",
+                f"write user: {login} (and address: {address})",
+            )
+
+
+def _runs(runs: Entries, hosts: Entries, document: Document) -> Found:
+    for name, run in runs.items():
+        yield from _exists(("runs", name, "host"), run.get("host"), hosts, "host", document)
+        process = run.get("process")
+        if isinstance(process, dict):
+            given = [key for key in _PROCESS if key in process]
+            if len(given) != 1:
+                what = (
+                    f"{' and '.join(given)} say different things"
+                    if given
+                    else "nothing says which process it is"
+                )
+                yield ("runs", name, "process"), what, f"write exactly one of {', '.join(_PROCESS)}"
+        gpus = run.get("gpus")
+        if isinstance(gpus, list):
+            for index, gpu in enumerate(gpus):
+                if isinstance(gpu, int) and gpu in gpus[:index]:
+                    yield ("runs", name, "gpus", index), f"GPU {gpu} stands twice", "keep one"
+
+
+def _same_process(runs: Entries) -> Found:
+    first: dict[str, str] = {}
+    for name, run in runs.items():
+        process = run.get("process")
+        if not isinstance(process, dict) or "host" not in run:
+            continue
+        telling = {key: process[key] for key in (*_PROCESS, "args", "cwd") if key in process}
+        if not set(telling) & set(_PROCESS):
+            continue
+        other = first.setdefault(repr((run["host"], sorted(telling.items()))), name)
+        if other != name:
+            what = f"the same process as run {other}: nobody could tell them apart"
+            yield ("runs", name, "process"), what, "add args or cwd that only one of them has"
+
+
+def _logs(runs: Entries) -> Found:
+    for name, run in runs.items():
+        log = run.get("log")
+        if not isinstance(log, dict):
+            continue
+        for key in ("step", "loss", "time"):
+            text = log.get(key)
+            if not isinstance(text, str) or not text:
+                continue
+            style = log.get("format", "auto")
+            if style == "json" or (style == "auto" and _JSON_KEY.fullmatch(text)):
+                continue
+            try:
+                regular_expression(text, groups=1)
+            except ValueError as error:
+                what, _, instead = str(error).partition("; ")
+                yield ("runs", name, "log", key), what, instead
+
+
+def _evals(evals: Entries, runs: Entries, hosts: Entries, document: Document) -> Found:
+    for name, entry in evals.items():
+        yield from _exists(("evals", name, "run"), entry.get("run"), runs, "run", document)
+        yield from _exists(("evals", name, "host"), entry.get("host"), hosts, "host", document)
+        harness = entry.get("harness", "dflash")
+        if harness == "dflash" and "target" not in entry:
+            instead = "write target: {model: /models/...}, the folder of the target on that host"
+            yield ("evals", name), "the bundled harness needs the target, and target is missing", instead
+        if isinstance(harness, dict):
+            yield from _template(("evals", name, "harness", "command"), harness.get("command"))
+        quick, full = entry.get("quick_blocks_per_prompt"), entry.get("blocks_per_prompt", 30)
+        if isinstance(quick, int) and isinstance(full, int) and quick > full:
+            path = ("evals", name, "quick_blocks_per_prompt")
+            yield (
+                path,
+                f"a quick sample of {quick} is no part of a full one of {full}",
+                f"write {full} or less",
+            )
+
+
+def _template(path: Path, command: object) -> Found:
+    words = [word for word in command if isinstance(word, str)] if isinstance(command, list) else []
+    used = [match for word in words for match in re.findall(r"\{(\w*)\}", word)]
+    for index, word in enumerate(words):
+        for unknown in re.findall(r"\{(\w*)\}", word):
+            if unknown not in _PLACEHOLDERS:
+                near = get_close_matches(unknown, _PLACEHOLDERS, 1)
+                instead = f"write {{{near[0]}}}" if near else "known: {checkpoint} {out} {blocks}"
+                yield (*path, index), f"{{{unknown}}} is not known", instead
+    for needed in ("checkpoint", "out"):
+        if words and needed not in used:
+            yield (
+                path,
+                f"the command says nowhere {{{needed}}}",
+                f"write {{{needed}}} where the harness takes it",
+            )
+
+
+def _idle_defaults(document: Document) -> Found:
+    for path in document.unused:
+        what = "nothing merges this, so it does nothing"
+        yield (
+            path,
+            what,
+            "give it an anchor (&name) and write `<<: *name` in the entries that it is for, or take it out",
+        )
+
+
+def _exists(path: Path, name: object, known: Entries, kind: str, document: Document) -> Found:
+    if isinstance(name, str) and name and name not in known and name not in _listed(document, f"{kind}s"):
+        yield path, f"there is no {kind} {shown(name)}", _instead(name, known, kind)
+
+
+def _listed(document: Document, group: str) -> dict[str, Any]:
+    """Return a group with its faulty entries too: they exist, if only as faults."""
+    found = document.data.get(group)
+    return found if isinstance(found, dict) else {}
+
+
+def _instead(name: str, known: Entries, kind: str) -> str:
+    near = get_close_matches(name.lower(), [other.lower() for other in known], 1, 0.6)
+    names = {other.lower(): other for other in known}
+    if near:
+        return f"did you mean {names[near[0]]}?"
+    return f"known {kind}s: {', '.join(list(known)[:12])}" if known else f"write it down under {kind}s first"
