@@ -1,0 +1,312 @@
+"""What keeps a job out of a live run's way: each lever pulled, read back, and reported as real or not.
+
+Travels to hosts: standard library only, Python 3.8+.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import platform
+import resource
+import time
+from typing import Any, Dict, List, Optional, Tuple
+
+import jobprocess
+
+_IOPRIO = {
+    "x86_64": (251, 252),
+    "aarch64": (30, 31),
+    "riscv64": (30, 31),
+    "ppc64le": (273, 274),
+    "s390x": (282, 283),
+}
+_IDLE_CLASS = 3 << 13
+_STACKS = (
+    256 << 20
+)  # RLIMIT_DATA counts thread stacks and arenas that are never touched; the watchdog does not
+
+HIDDEN_GPUS = {
+    "CUDA_VISIBLE_DEVICES": "",
+    "NVIDIA_VISIBLE_DEVICES": "void",
+    "HIP_VISIBLE_DEVICES": "-1",
+    "ROCR_VISIBLE_DEVICES": "",
+    "ZE_AFFINITY_MASK": "-1",
+}
+_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+
+Lever = Dict[str, Any]
+
+
+def lever(name: str, real: bool, detail: str) -> Lever:
+    return {"name": name, "real": real, "detail": detail}
+
+
+def environment(limits: Dict[str, Any], hide_gpus: bool) -> Tuple[Dict[str, str], List[Lever]]:
+    """Return the variables that hide GPUs and bound thread pools, and the levers that they are."""
+    found: Dict[str, str] = {}
+    levers = []
+    if hide_gpus:
+        found.update(HIDDEN_GPUS)
+        levers.append(lever("gpus-hidden", True, "by environment: " + ", ".join(sorted(HIDDEN_GPUS))))
+    if limits.get("cpus"):
+        found.update({name: str(limits["cpus"]) for name in _THREADS})
+        levers.append(lever("threads", True, "thread pools of %d by environment" % limits["cpus"]))
+    return found, levers
+
+
+def pull(limits: Dict[str, Any], memory_group: bool) -> List[Lever]:
+    """Pull all levers on this process, which is about to become the payload (or its supervisor)."""
+    levers = [_nice(), _autogroup(), _io_class(), _first_to_die()]
+    if limits.get("cpus"):
+        levers.append(_affinity(int(limits["cpus"])))
+    if limits.get("memory_bytes") and not memory_group:
+        levers.append(_data_limit(int(limits["memory_bytes"])))
+    return levers
+
+
+def _nice() -> Lever:
+    try:
+        os.setpriority(os.PRIO_PROCESS, 0, 19)
+    except OSError as error:
+        return lever("nice", False, os.strerror(error.errno or 0))
+    return lever("nice", os.getpriority(os.PRIO_PROCESS, 0) == 19, "19")
+
+
+def _autogroup() -> Lever:
+    """Lower the whole session: the kernel shares a core among sessions first, and nice counts only inside one."""
+    if (jobprocess.read("/proc/sys/kernel/sched_autogroup_enabled") or b"0").strip() != b"1":
+        return lever("autogroup", False, "the kernel does not group by session, so nice counts by itself")
+    for _ in range(8):
+        try:
+            with open("/proc/self/autogroup", "w") as file:
+                file.write("19")
+            break
+        except OSError as error:
+            if (
+                error.errno != errno.EAGAIN
+            ):  # without privileges the kernel takes one change in a tenth of a second
+                return lever("autogroup", False, os.strerror(error.errno or 0))
+            time.sleep(0.11)
+    state = (jobprocess.read("/proc/self/autogroup") or b"").decode("ascii", "replace").strip()
+    return lever("autogroup", state.endswith("nice 19"), state)
+
+
+def _io_class() -> Lever:
+    numbers = _IOPRIO.get(platform.machine())
+    library = jobprocess.libc()
+    if library is None or numbers is None:
+        return lever("io-idle", False, "no way to call ioprio_set here (%s)" % platform.machine())
+    library.syscall(numbers[0], 1, 0, _IDLE_CLASS)
+    real = library.syscall(numbers[1], 1, 0) >> 13 == 3
+    return lever(
+        "io-idle",
+        real,
+        "idle class; whether the disk's scheduler heeds it is up to that" if real else "refused",
+    )
+
+
+def _first_to_die() -> Lever:
+    try:
+        with open("/proc/self/oom_score_adj", "w") as file:
+            file.write("1000")
+    except OSError as error:
+        return lever("oom-first", False, os.strerror(error.errno or 0))
+    real = (jobprocess.read("/proc/self/oom_score_adj") or b"").strip() == b"1000"
+    return lever("oom-first", real, "oom_score_adj 1000")
+
+
+def _affinity(count: int) -> Lever:
+    allowed = sorted(os.sched_getaffinity(0))
+    if count >= len(allowed):
+        return lever("cpus", True, "%d CPUs, all that are allowed here" % len(allowed))
+    chosen = set(_idlest(allowed)[:count])
+    try:
+        os.sched_setaffinity(0, chosen)
+    except OSError as error:
+        return lever("cpus", False, os.strerror(error.errno or 0))
+    return lever("cpus", os.sched_getaffinity(0) == chosen, "CPUs " + ",".join(map(str, sorted(chosen))))
+
+
+def _idlest(allowed: List[int]) -> List[int]:
+    """Order CPUs by how idle they have been for the last twentieth of a second, so as to keep off the run's."""
+
+    def idle() -> Dict[int, int]:
+        found = {}
+        for line in (jobprocess.read("/proc/stat") or b"").decode("ascii", "replace").splitlines():
+            words = line.split()
+            if words and words[0].startswith("cpu") and words[0][3:].isdigit():
+                found[int(words[0][3:])] = int(words[4])
+        return found
+
+    before = idle()
+    time.sleep(0.05)
+    after = idle()
+    return sorted(allowed, key=lambda cpu: (before.get(cpu, 0) - after.get(cpu, 0), -cpu))
+
+
+def _data_limit(wanted: int) -> Lever:
+    """Bound private writable memory; never the address space, which mapped weights need (RLIMIT_AS breaks them)."""
+    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    bound = wanted + _STACKS if hard == resource.RLIM_INFINITY else min(wanted + _STACKS, hard)
+    try:
+        resource.setrlimit(resource.RLIMIT_DATA, (bound, bound))
+    except (OSError, ValueError) as error:
+        return lever("memory-rlimit", False, str(error))
+    return lever("memory-rlimit", True, "RLIMIT_DATA %d" % bound)
+
+
+class ControlGroup:
+    """One controller's group of a job's own, below the group that this process is in; only where it is writable."""
+
+    def __init__(self, controller: str, name: str) -> None:
+        self.controller = controller
+        self.path: Optional[str] = None
+        self.why = "no writable %s group here" % controller
+        self.second = False
+        for parent, second in _groups_above(controller):
+            path = os.path.join(parent, "hostkit-" + name)
+            try:
+                os.mkdir(path, 0o755)
+            except FileExistsError:
+                pass
+            except OSError as error:
+                self.why = "%s: %s" % (parent, os.strerror(error.errno or 0))
+                continue
+            knob = {"memory": ("memory.limit_in_bytes", "memory.max"), "cpu": ("cpu.shares", "cpu.weight")}[
+                controller
+            ]
+            if os.access(os.path.join(path, knob[second]), os.W_OK):
+                self.path, self.second = path, second
+                return
+            self.why = "%s has no %s" % (path, knob[second])
+            remove(path)
+
+    def write(self, name: str, value: str) -> bool:
+        """Write a knob; say whether the kernel took it."""
+        if self.path is None:
+            return False
+        try:
+            with open(os.path.join(self.path, name), "w") as file:
+                file.write(value)
+        except OSError as error:
+            self.why = "%s: %s" % (name, os.strerror(error.errno or 0))
+            return False
+        return True
+
+    def enter(self) -> bool:
+        """Move this process in; a group that cannot be entered is no lever."""
+        return self.write("cgroup.procs", "0" if self.second else str(os.getpid()))
+
+    def close(self) -> None:
+        if self.path is not None:
+            remove(self.path)
+
+
+def memory_group(name: str, wanted: int) -> Tuple[ControlGroup, Lever]:
+    """Make a memory group with this limit, swap included, and say whether it holds."""
+    group = ControlGroup("memory", name)
+    knob = "memory.max" if group.second else "memory.limit_in_bytes"
+    real = group.write(knob, str(wanted))
+    if real and group.second:
+        group.write("memory.swap.max", "0")
+        group.write("memory.oom.group", "1")
+    elif real:
+        group.write("memory.memsw.limit_in_bytes", str(wanted))
+    if not real:
+        group.close()
+        group.path = None
+    return group, lever("memory-cgroup", real, "%s/%s %d" % (group.path, knob, wanted) if real else group.why)
+
+
+def cpu_group(name: str) -> Tuple[ControlGroup, Lever]:
+    """Make a cpu group of the smallest weight: the one lever that works when a run has a group of its own."""
+    group = ControlGroup("cpu", name)
+    knob, value = ("cpu.weight", "1") if group.second else ("cpu.shares", "2")
+    real = group.write(knob, value)
+    if not real:
+        group.close()
+        group.path = None
+    return group, lever("cpu-weight", real, "%s/%s %s" % (group.path, knob, value) if real else group.why)
+
+
+def outer_group() -> Optional[str]:
+    """Return the folder of the memory group that this process is in, where one can be seen."""
+    for path, _ in groups("memory"):
+        if any(os.path.exists(os.path.join(path, name)) for name in ("memory.events", "memory.oom_control")):
+            return path
+    return None
+
+
+def kills(path: Optional[str]) -> int:
+    """Return how many processes the kernel has killed in a group for want of memory."""
+    if path is None:
+        return 0
+    for name in ("memory.events", "memory.oom_control"):
+        for line in (jobprocess.read(os.path.join(path, name)) or b"").splitlines():
+            words = line.split()
+            if words and words[0] == b"oom_kill":
+                return int(words[1])
+    return 0
+
+
+def groups(controller: str) -> List[Tuple[str, bool]]:
+    """Return the folders of this process's groups in a controller, nearest first, with 'is it version 2'.
+
+    Only what is mounted already counts: mounting a hierarchy would change the host for everybody on it.
+    """
+    membership: Dict[str, str] = {}
+    for line in (jobprocess.read("/proc/self/cgroup") or b"").decode("utf-8", "replace").splitlines():
+        number, names, path = line.split(":", 2)
+        for name in names.split(",") if number != "0" else [""]:
+            membership[name] = path
+    found: List[Tuple[str, bool]] = []
+    for line in (jobprocess.read("/proc/self/mountinfo") or b"").decode("utf-8", "replace").splitlines():
+        words = line.split()
+        if "-" not in words:
+            continue
+        root, mount, kind = words[3], words[4], words[words.index("-") + 1]
+        if kind == "cgroup" and controller in words[-1].split(",") and controller in membership:
+            found += [(path, False) for path in _upwards(mount, root, membership[controller])]
+        elif kind == "cgroup2" and "" in membership:
+            found += [(path, True) for path in _upwards(mount, root, membership[""])]
+    return found
+
+
+def _groups_above(controller: str) -> List[Tuple[str, bool]]:
+    """Return the folders in which a group of our own may be made, nearest first.
+
+    In version 1 that is our own group. In version 2 a group that holds processes takes no controlled children,
+    so it is the nearest one above that hands the controller down.
+    """
+    found = groups(controller)
+    first = [one for one in found if not one[1]][:1]
+    return first + [
+        (path, second)
+        for path, second in found
+        if second
+        and controller.encode()
+        in (jobprocess.read(os.path.join(path, "cgroup.subtree_control")) or b"").split()
+    ]
+
+
+def _upwards(mount: str, root: str, path: str) -> List[str]:
+    """Return the folders from a group up to the root of its mount."""
+    if root != "/" and (path == root or path.startswith(root + "/")):
+        path = path[len(root) :]
+    parts = [part for part in path.split("/") if part]
+    if ".." in parts:  # the group lies outside of what is mounted here
+        return [mount]
+    return [os.path.join(mount, *parts[:count]) for count in range(len(parts), -1, -1)]
+
+
+def remove(path: str) -> None:
+    """Take an empty group away; a busy one is left to who finds it empty later."""
+    for _ in range(20):
+        try:
+            os.rmdir(path)
+            return
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                return
+        time.sleep(0.02)

@@ -1,0 +1,417 @@
+"""The supervisor's life: start the payload out of everybody's way, watch it, end it when due, say how it ended.
+
+Travels to hosts: standard library only, Python 3.8+. One thread, signals taken by waiting for them.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import resource
+import signal
+import time
+import traceback
+from typing import Any, Dict, List, NoReturn, Optional, Set, Tuple
+
+import jobfolder
+import joblevers
+import jobprocess
+
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_WATCHED = (signal.SIGCHLD, signal.SIGTERM)
+_INITIAL_PID_NAMESPACE = 0xEFFFFFFC
+_SPARE = 32 << 10  # kept on the disk, so that the last status still fits when the payload has filled it
+_REFUSED_ALLOCATION = re.compile(rb"MemoryError|std::bad_alloc|can't allocate memory|Cannot allocate memory")
+
+
+class Watch:
+    """One attempt at a job, from claim to final status."""
+
+    def __init__(self, path: str, spec: Dict[str, Any]) -> None:
+        self.path = path
+        self.spec = spec
+        self.limits: Dict[str, Any] = spec.get("limits") or {}
+        self.memory: int = int(self.limits.get("memory_bytes") or 0)
+        self.levers: List[joblevers.Lever] = []
+        self.payload = 0
+        self.started = time.time()
+        self.clock = time.monotonic()
+        self.peak = 0
+        self.ending: Optional[Dict[str, Any]] = None  # what we end it for, decided before any signal is sent
+        self.kill_at: Optional[float] = None
+        self.memory_group: Optional[joblevers.ControlGroup] = None
+        self.cpu_group: Optional[joblevers.ControlGroup] = None
+        self.outer = joblevers.outer_group()
+        self.outer_kills = 0
+
+    def live(self, lock: int, pipe: int) -> None:
+        """Run to the end. `lock` holds the claim for as long as we live; `pipe` tells the launcher that it began."""
+        try:
+            self._prepare()
+            error = self._start((lock, pipe))
+            self._tell(pipe)
+            if error is not None:
+                self._finish({"state": "failed", "exit": error["exit"], "reason": error["reason"]})
+                return
+            self._watch()
+            self._finish(self._verdict())
+        except Exception as error:
+            if self.payload and jobprocess.identity(self.payload) is not None:
+                os.killpg(self.payload, signal.SIGKILL)
+            self._sweep()
+            trace = traceback.format_exc().splitlines()[-6:]
+            self._finish(
+                {"state": "failed", "reason": "the supervisor failed: %s" % error, "evidence": trace}
+            )
+
+    def _prepare(self) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
+        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+            signal.signal(number, signal.SIG_IGN)
+        jobprocess.prctl(jobprocess.PR_SET_CHILD_SUBREAPER, 1)
+        me = jobprocess.identity(os.getpid())
+        jobfolder.write(self.path, "identity.json", {"supervisor": me, "payload": None})
+        joblevers.pull({}, False)
+        with open(os.path.join(self.path, ".spare"), "wb") as file:
+            file.write(b"\xff" * _SPARE)
+        os.makedirs(os.path.join(self.path, "results"), mode=0o700, exist_ok=True)
+        name = "%s-%d" % (os.path.basename(self.path), os.getpid())  # state folders may share a kernel
+        if self.memory:
+            self.memory_group, found = joblevers.memory_group(name, self.memory)
+            self.levers.append(found)
+        self.cpu_group, found = joblevers.cpu_group(name)
+        self.levers.append(found)
+
+    def _start(self, ours: Tuple[int, int]) -> Optional[Dict[str, Any]]:
+        """Fork and exec the payload; return why not, or None when it runs."""
+        reader, writer = os.pipe()
+        supervisor = os.getpid()
+        self.payload = os.fork()
+        if self.payload == 0:
+            for descriptor in (reader, *ours):
+                os.close(descriptor)
+            self._become_payload(writer, supervisor)
+        os.close(writer)
+        with os.fdopen(reader, "rb") as file:
+            lines = [json.loads(line) for line in file.read().splitlines()]
+        for line in lines:
+            self.levers += line.get("levers", [])
+            for controller, entered in line.get("entered", {}).items():
+                if not entered:
+                    self._unreal(
+                        {"memory": "memory-cgroup", "cpu": "cpu-weight"}[controller], "could not be entered"
+                    )
+        broken = [line for line in lines if "error" in line]
+        if not broken:
+            jobfolder.write(
+                self.path,
+                "identity.json",
+                {
+                    "supervisor": jobprocess.identity(supervisor),
+                    "payload": jobprocess.identity(self.payload) or self._brief(),
+                },
+            )
+            jobfolder.write(self.path, "status.json", self._status({"state": "running"}))
+            return None
+        os.waitpid(self.payload, 0)
+        number = broken[0]["error"]
+        reason = "cannot run %s: %s" % (broken[0]["what"], os.strerror(number))
+        return {"exit": 127 if number == errno.ENOENT else 126, "reason": reason}
+
+    def _brief(self) -> Optional[Dict[str, Any]]:
+        """Return the identity of a payload that has already ended, but is not yet reaped."""
+        me, fields = jobprocess.identity(os.getpid()), jobprocess.stat_fields(self.payload)
+        return dict(me, pid=self.payload, start_ticks=int(fields[19])) if me and fields else None
+
+    def _become_payload(self, writer: int, supervisor: int) -> NoReturn:
+        what = self.spec["argv"][0]
+        try:
+            os.setsid()
+            leashed = jobprocess.prctl(jobprocess.PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != supervisor:
+                os._exit(125)  # it died before it could be heard
+            groups = [
+                group for group in (self.memory_group, self.cpu_group) if group is not None and group.path
+            ]
+            entered = {group.controller: group.enter() for group in groups}
+            levers = joblevers.pull(self.limits, entered.get("memory", False))
+            env, more = joblevers.environment(self.limits, bool(self.spec.get("hide_gpus", True)))
+            leash = joblevers.lever(
+                "dies-with-supervisor", leashed, "PR_SET_PDEATHSIG" if leashed else "no prctl here"
+            )
+            report = {"levers": levers + more + [leash], "entered": entered}
+            what = self.spec.get("cwd") or self.path
+            os.chdir(what)
+            for number, name in ((0, "/dev/null"), (1, "out"), (2, "err")):
+                flags = os.O_RDONLY if number == 0 else os.O_WRONLY | os.O_CREAT | os.O_APPEND
+                os.dup2(os.open(os.path.join(self.path, name), flags, 0o600), number)
+            what = self.spec["argv"][0]
+            env = self._environment(env)
+            os.write(writer, json.dumps(report).encode() + b"\n")
+            for number in range(1, signal.NSIG):
+                if number not in (signal.SIGKILL, signal.SIGSTOP):
+                    try:
+                        signal.signal(number, signal.SIG_DFL)
+                    except (OSError, ValueError):
+                        continue  # reserved by the C library
+            signal.pthread_sigmask(signal.SIG_SETMASK, [])
+            os.execvpe(what, self.spec["argv"], env)  # noqa: S606  (an argv, no shell, as wanted)
+        except OSError as error:
+            os.write(writer, json.dumps({"error": error.errno, "what": what}).encode() + b"\n")
+        except BaseException as error:
+            os.write(
+                writer,
+                json.dumps({"error": errno.EINVAL, "what": "%s (%s)" % (what, error)}).encode() + b"\n",
+            )
+        os._exit(127)
+
+    def _environment(self, levers: Dict[str, str]) -> Dict[str, str]:
+        """Return the payload's variables: few, the same from every login; never what an ssh session leaked in."""
+        env = {"PATH": _PATH, "LC_ALL": "C.UTF-8", "LANG": "C.UTF-8", "PYTHONUNBUFFERED": "1"}
+        try:
+            import pwd
+
+            account = pwd.getpwuid(os.getuid())
+            env.update(HOME=account.pw_dir, USER=account.pw_name, LOGNAME=account.pw_name)
+        except (ImportError, KeyError):
+            env["HOME"] = self.path
+        env.update({str(key): str(value) for key, value in (self.spec.get("env") or {}).items()})
+        env.update(
+            {key: value for key, value in levers.items() if not key.endswith("_THREADS") or key not in env}
+        )
+        env[jobfolder.MARKER] = os.path.realpath(self.path)
+        env["HOSTKIT_RESULTS"] = os.path.join(self.path, "results")
+        return env
+
+    def _tell(self, pipe: int) -> None:
+        try:
+            os.write(pipe, b"started\n")
+        except OSError:
+            pass  # the launcher went away; the job is none of its business any more
+        os.close(pipe)
+
+    def _watch(self) -> None:
+        by_watchdog = bool(self.memory) and not self._real("memory-cgroup")
+        if by_watchdog:
+            self.levers.append(
+                joblevers.lever("memory-watchdog", True, "resident memory of the group, four looks a second")
+            )
+            jobfolder.write(self.path, "status.json", self._status({"state": "running"}))
+        wall = self.limits.get("wall_seconds")
+        next_look = 0.0
+        while not self._payload_ended():
+            now = time.monotonic()
+            if self.ending is None and wall and now - self.clock >= wall:
+                self._end(
+                    "timeout",
+                    "ended after its wall limit of %g s" % wall,
+                    ["%.1f s had passed" % (now - self.clock)],
+                )
+            if self.kill_at is not None and now >= self.kill_at:
+                os.killpg(self.payload, signal.SIGKILL)
+                self.kill_at = None
+            if now >= next_look:
+                self._look(by_watchdog)
+                next_look = now + (0.25 if by_watchdog else 1.0)
+            due = [next_look - now] + ([self.clock + wall - now] if wall and self.ending is None else [])
+            due += [self.kill_at - now] if self.kill_at is not None else []
+            told = signal.sigtimedwait(_WATCHED, max(0.0, min(due)))
+            if told is not None and told.si_signo == signal.SIGTERM:
+                self._told_to_end(told.si_pid, told.si_uid)
+
+    def _payload_ended(self) -> bool:
+        """Say whether the payload is over, and reap its strays; it stays a zombie, so its number stays its own."""
+        while True:
+            try:
+                found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                return True
+            if found is None:
+                return False
+            if found.si_pid == self.payload:
+                return True
+            os.waitpid(found.si_pid, 0)
+
+    def _told_to_end(self, pid: int, uid: int) -> None:
+        asked = jobfolder.document(self.path, "cancel.json")
+        if self.ending is not None:
+            return
+        if asked is not None:
+            self._end(
+                "cancelled", "cancelled by %s" % asked.get("by", "hostkit"), ["asked at %s" % asked.get("at")]
+            )
+        else:
+            self._end(
+                "killed",
+                "its supervisor was told to end by SIGTERM, not by hostkit",
+                ["sent by pid %d, uid %d" % (pid, uid)],
+            )
+
+    def _look(self, by_watchdog: bool) -> None:
+        group = jobprocess.descendants(os.getpid()) if by_watchdog else set()
+        held = jobprocess.resident(group) if group else 0
+        if by_watchdog and held > self.memory and len(group) > 1:
+            held = jobprocess.resident_exact(group)
+        self.peak = max(self.peak, held)
+        self.outer_kills = joblevers.kills(self.outer)
+        if self.ending is not None:
+            return
+        if by_watchdog and held > self.memory:
+            evidence = [
+                "%d bytes were resident in %d processes, the limit is %d" % (held, len(group), self.memory)
+            ]
+            self._end("memory", "ended for passing its memory limit", evidence, grace=0)
+            return
+        reserve = self.limits.get("disk_reserve_bytes")
+        if reserve:
+            disk = os.statvfs(self.path)
+            free = disk.f_bavail * disk.f_frsize
+            if free < reserve:
+                evidence = ["%d bytes are free at %s, %d are reserved" % (free, self.path, reserve)]
+                self._end("killed", "ended by hostkit: the disk's reserve was reached", evidence)
+
+    def _end(self, state: str, reason: str, evidence: List[str], grace: Optional[float] = None) -> None:
+        self.ending = {"state": state, "reason": reason, "evidence": evidence}
+        wait = float(self.limits.get("grace_seconds") or 10.0) if grace is None else grace
+        self.kill_at = time.monotonic() + wait
+        os.killpg(self.payload, signal.SIGTERM if wait else signal.SIGKILL)
+        os.killpg(self.payload, signal.SIGCONT)
+
+    def _verdict(self) -> Dict[str, Any]:
+        """Reap the payload and say how it ended, by what is known and nothing else."""
+        left = self._sweep()
+        _, status = os.waitpid(self.payload, 0)
+        number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
+        code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
+        found: Dict[str, Any] = {"exit": code, "signal": number, "evidence": []}
+        if left:
+            found["evidence"].append("%d processes that it left behind were ended" % left)
+        if self.ending is not None:
+            return dict(found, **dict(self.ending, evidence=self.ending["evidence"] + found["evidence"]))
+        memory = self._memory_evidence(code, number)
+        if memory is not None:
+            return dict(found, state="memory", reason=memory[0], evidence=found["evidence"] + [memory[1]])
+        if number is not None:
+            reason = "killed by signal %d (%s), cause unknown" % (number, jobprocess.signal_name(number))
+            return dict(found, state="killed", reason=reason)
+        if code == 0:
+            return dict(found, state="done", reason="ended by itself with exit status 0")
+        return dict(found, state="failed", reason="ended by itself with exit status %s" % code)
+
+    def _memory_evidence(self, code: Optional[int], number: Optional[int]) -> Optional[Tuple[str, str]]:
+        """Return the reason and what proves that memory was the cause, or None."""
+        if code == 0:
+            return None
+        reason = "killed by the kernel for want of memory"
+        if self._real("memory-cgroup") and self.memory_group is not None:
+            count = joblevers.kills(self.memory_group.path)
+            if count:
+                return reason, "the kernel counts %d killed for memory in %s" % (
+                    count,
+                    self.memory_group.path,
+                )
+        elif number == signal.SIGKILL and joblevers.kills(self.outer) > self.outer_kills:
+            return reason, "as it died, the kernel's count of memory kills in %s rose" % self.outer
+        if number == signal.SIGKILL:
+            said = self._kernel_said()
+            if said is not None:
+                return reason, said
+        if number in (None, signal.SIGABRT) and self._real("memory-rlimit"):
+            for line in self._last_words().splitlines()[-5:]:
+                if _REFUSED_ALLOCATION.search(line):
+                    return "an allocation was refused under its memory limit", line.decode(
+                        "utf-8", "replace"
+                    )[:200]
+        return None
+
+    def _kernel_said(self) -> Optional[str]:
+        """Look for this very pid in the kernel's log, where it is readable and numbers processes as we do."""
+        if os.stat("/proc/self/ns/pid").st_ino != _INITIAL_PID_NAMESPACE:
+            return None
+        needle = b"Killed process %d " % self.payload
+        try:
+            log = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            while True:
+                try:
+                    record = os.read(log, 8192)
+                except BrokenPipeError:
+                    continue  # overwritten while we read
+                except OSError:
+                    return None
+                head, _, text = record.partition(b";")
+                if needle in text and int(head.split(b",")[2]) / 1e6 > self.clock - 5:
+                    return "the kernel's log: " + text.splitlines()[0].decode("utf-8", "replace")
+        finally:
+            os.close(log)
+
+    def _last_words(self) -> bytes:
+        return bytes(jobfolder.tail(self.path, "err", -4096, 4096)["data"])
+
+    def _sweep(self) -> int:
+        """End what the payload left running (its group first, then whatever became our child); say how many."""
+        seen: Set[int] = set()
+        ends = time.monotonic() + 5
+        while time.monotonic() < ends:
+            left = {
+                pid: jobprocess.identity(pid) for pid in jobprocess.descendants(os.getpid()) - {self.payload}
+            }
+            if not left:
+                break
+            for pid in jobprocess.descendants(
+                os.getpid()
+            ):  # again: ours before and after its identity was read
+                known = left.get(pid)
+                if known is not None and jobprocess.send(known, signal.SIGKILL):
+                    seen.add(pid)
+            self._payload_ended()
+            signal.sigtimedwait((signal.SIGCHLD,), 0.02)
+        return len(seen)
+
+    def _real(self, name: str) -> bool:
+        return any(found["name"] == name and found["real"] for found in self.levers)
+
+    def _unreal(self, name: str, why: str) -> None:
+        for found in self.levers:
+            if found["name"] == name:
+                found.update(real=False, detail=why)
+
+    def _status(self, found: Dict[str, Any]) -> Dict[str, Any]:
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        base = {
+            "schema": "hostkit.job-status/1",
+            "exit": None,
+            "signal": None,
+            "reason": None,
+            "evidence": [],
+            "levers": self.levers,
+            "groups": [group.path for group in (self.memory_group, self.cpu_group) if group and group.path],
+            "limits": self.limits,
+            "started_at": self.started,
+            "ended_at": None,
+            "wall_seconds": round(time.monotonic() - self.clock, 3),
+            "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 3),
+            "peak_rss_bytes": max(usage.ru_maxrss * 1024, self.peak),
+        }
+        return dict(base, **found)
+
+    def _finish(self, found: Dict[str, Any]) -> None:
+        status = self._status(dict(found, ended_at=time.time()))
+        for group in (self.memory_group, self.cpu_group):
+            if group is not None:
+                group.close()
+        try:
+            os.unlink(os.path.join(self.path, ".spare"))
+        except OSError:
+            pass  # it may not have fitted at the start
+        for wait in (0.0, 1.0, 5.0):
+            time.sleep(wait)
+            try:
+                jobfolder.write(self.path, "status.json", status)
+                return
+            except OSError:
+                continue
