@@ -1,0 +1,71 @@
+"""Connections of one hostkit command: every host's transport, over shared hop connections."""
+
+from __future__ import annotations
+
+import threading
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from hostkit.inventory.models import Inventory
+from hostkit.transport.base import Transport
+from hostkit.transport.framed import FramedTransport
+from hostkit.transport.line import Line
+from hostkit.transport.local import LocalLine
+from hostkit.transport.route import Hop, Route
+
+if TYPE_CHECKING:
+    from hostkit.transport.fabric import HopLine
+
+
+class Connections:
+    """Gives the transport of each host. Hops are connected once, at first use, whoever asks first.
+
+    `here`: the inventory host that this machine is. `timeout`: seconds for the whole command.
+    """
+
+    def __init__(
+        self, inventory: Inventory, *, here: str | None = None, timeout: float | None = None
+    ) -> None:
+        self.inventory = inventory
+        self.here = here
+        self._deadline = None if timeout is None else time.monotonic() + timeout
+        self._lines: dict[tuple[str, ...], HopLine] = {}
+        self._lock = threading.Lock()
+
+    def route(self, name: str) -> Route:
+        return Route.to(self.inventory, name, self.here)
+
+    def transport(self, name: str) -> Transport:
+        """Return the transport to a host; nothing is connected yet."""
+        route = self.route(name)
+        chain = route.connected()
+        line: Line = self._line(chain) if chain else LocalLine(name)
+        return FramedTransport(route, line, deadline=self._deadline)
+
+    def _line(self, chain: tuple[Hop, ...]) -> HopLine:
+        from hostkit.transport.fabric import HopLine  # fabric costs 130 ms: only where ssh is used
+
+        with self._lock:
+            line: HopLine | None = None
+            for end in range(1, len(chain) + 1):
+                key = tuple(hop.name for hop in chain[:end])
+                line = self._lines.setdefault(key, HopLine(chain[end - 1], line))
+            assert line is not None
+            return line
+
+    def close(self) -> None:
+        """Close every connection, innermost first."""
+        with self._lock:
+            lines = sorted(self._lines.items(), key=lambda item: -len(item[0]))
+            self._lines.clear()
+        for _, line in lines:
+            line.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        self.close()

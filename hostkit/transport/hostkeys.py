@@ -1,0 +1,111 @@
+"""Host keys that are trusted: known_hosts files read as OpenSSH reads them, and hostkit's own file."""
+
+from __future__ import annotations
+
+import base64
+import fnmatch
+import hashlib
+import hmac
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import platformdirs
+
+
+@dataclass(frozen=True, slots=True)
+class KnownKey:
+    """One line of a known_hosts file."""
+
+    patterns: str
+    kind: str  # ssh-ed25519, …
+    blob: bytes
+    file: Path
+    line: int
+    revoked: bool = False
+
+
+def own_file() -> Path:
+    """Return hostkit's own known_hosts, which only `host-trust` writes."""
+    return platformdirs.user_data_path("hostkit", appauthor=False) / "known_hosts"
+
+
+def fingerprint(blob: bytes) -> str:
+    """Return a key's fingerprint as `ssh-keygen -l` prints it."""
+    return "SHA256:" + base64.b64encode(hashlib.sha256(blob).digest()).decode().rstrip("=")
+
+
+def lookup_names(address: str, port: int, *, alias: str | None = None, inner: str | None = None) -> list[str]:
+    """Return the names under which OpenSSH would look; behind a hop (`inner`) also the inventory name."""
+    names = [alias] if alias else [address if port == 22 else f"[{address}]:{port}"]
+    if inner is not None and alias is None:
+        names.append(inner if port == 22 else f"[{inner}]:{port}")
+        names.append(inner)
+    return list(dict.fromkeys(names))
+
+
+def read(files: Iterable[Path]) -> list[KnownKey]:
+    """Read known_hosts files; a file that is missing holds nothing, a line that is no entry is skipped."""
+    keys: list[KnownKey] = []
+    for file in files:
+        try:
+            lines = file.read_bytes().decode("utf-8", "replace").splitlines()
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            continue
+        for number, line in enumerate(lines, 1):
+            if key := _parse(line, file, number):
+                keys.append(key)
+    return keys
+
+
+def _parse(line: str, file: Path, number: int) -> KnownKey | None:
+    words = line.split()
+    revoked = False
+    if words and words[0] == "@revoked":
+        revoked, words = True, words[1:]
+    if len(words) < 3 or words[0].startswith(("#", "@")):  # paramiko knows no host certificates
+        return None
+    try:
+        blob = base64.b64decode(words[2], validate=True)
+    except ValueError:
+        return None
+    return KnownKey(words[0], words[1], blob, file, number, revoked)
+
+
+def matching(keys: Iterable[KnownKey], names: Iterable[str]) -> list[KnownKey]:
+    """Return the entries that hold for any of the names."""
+    wanted = [name.lower() for name in names]
+    return [key for key in keys if any(_matches(key.patterns, name) for name in wanted)]
+
+
+def _matches(patterns: str, name: str) -> bool:
+    if patterns.startswith("|1|"):
+        try:
+            _, _, salt, digest = patterns.split("|")
+            expected = hmac.new(base64.b64decode(salt), name.encode(), hashlib.sha1).digest()
+            return hmac.compare_digest(expected, base64.b64decode(digest))
+        except ValueError:
+            return False
+    found = False
+    for pattern in patterns.lower().split(","):
+        # only * and ? are wild in known_hosts; brackets are literal
+        if fnmatch.fnmatchcase(name, pattern.removeprefix("!").replace("[", "[[]")):
+            if pattern.startswith("!"):
+                return False
+            found = True
+    return found
+
+
+def trust(name: str, kind: str, blob: bytes, file: Path | None = None) -> Path:
+    """Add an entry to hostkit's own file (0600), in place of older ones under exactly that name and kind."""
+    file = file or own_file()
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    lines = file.read_text().splitlines() if file.exists() else []
+    kept = [line for line in lines if line.split()[:2] != [name, kind]]
+    kept.append(f"{name} {kind} {base64.b64encode(blob).decode()}")
+    temporary = file.with_name(f".{file.name}.{os.getpid()}")
+    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
+        out.write("\n".join(kept) + "\n")
+    temporary.replace(file)
+    return file

@@ -1,0 +1,114 @@
+"""Commands on this very machine: a subprocess, fed and drained by own pumps."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+from hostkit.errors import RemoteTimeoutError, UnreachableError
+from hostkit.transport.line import Finished
+
+_CHUNK = 1 << 16
+
+
+class LocalLine:
+    """Starts argv lists here. Any thread may use it."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def carry(
+        self, words: list[str], stdin: bytes, deadline: float | None, finished: Finished
+    ) -> tuple[bytes, bytes]:
+        """Run words; return (stdout, stderr) at their end, or as soon as `finished` says they are whole."""
+        try:
+            process = subprocess.Popen(
+                words,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise UnreachableError(f"cannot start {words[0]}: {error.strerror}", hop=self._name) from error
+        try:
+            return _exchange(process, stdin, deadline, finished)
+        except TimeoutError:
+            raise RemoteTimeoutError("no answer within its budget", hop=self._name) from None
+        finally:
+            _end(process)
+
+    def close(self) -> None:
+        """Nothing is kept open."""
+
+
+def _exchange(
+    process: subprocess.Popen[bytes],
+    stdin: bytes,
+    deadline: float | None,
+    finished: Finished,
+) -> tuple[bytes, bytes]:
+    assert process.stdin and process.stdout and process.stderr
+    out, err = bytearray(), bytearray()
+    rest = memoryview(stdin)
+    with selectors.DefaultSelector() as selector:
+        for stream in (process.stdin, process.stdout, process.stderr):
+            os.set_blocking(stream.fileno(), False)
+        selector.register(process.stdout, selectors.EVENT_READ, out)
+        selector.register(process.stderr, selectors.EVENT_READ, err)
+        if rest:
+            selector.register(process.stdin, selectors.EVENT_WRITE)
+        else:
+            process.stdin.close()
+        while len(selector.get_map()) > (1 if rest else 0):
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                raise TimeoutError
+            for key, _ in selector.select(left):
+                if key.data is None:
+                    try:
+                        rest = rest[os.write(key.fd, rest[:_CHUNK]) :]
+                    except BlockingIOError:
+                        continue
+                    except BrokenPipeError:  # the command does not want the rest: no fault
+                        rest = rest[:0]
+                    if not rest:
+                        selector.unregister(key.fileobj)
+                        process.stdin.close()
+                elif data := os.read(key.fd, _CHUNK):
+                    key.data.extend(data)
+                else:
+                    selector.unregister(key.fileobj)
+            if finished(out, err):
+                break
+    return bytes(out), bytes(err)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Leave no descendant of an interrupted command behind: all processes of the session that it was given."""
+    for stream in (process.stdin, process.stdout, process.stderr):
+        if stream is not None:
+            with contextlib.suppress(BrokenPipeError):
+                stream.close()
+    if process.poll() is None:
+        try:
+            process.wait(0.2)
+        except subprocess.TimeoutExpired:
+            for pid in _session(process.pid):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            process.wait()
+
+
+def _session(leader: int) -> list[int]:
+    pids = [leader]
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            if int(stat.read_bytes().rpartition(b")")[2].split()[3]) == leader:
+                pids.append(int(stat.parent.name))
+    return pids

@@ -1,0 +1,111 @@
+"""Remote programs: a module of hostkit/remote is sent on stdin, run by the host's Python, and answers in JSON."""
+
+from __future__ import annotations
+
+import ast
+import json
+import zlib
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from hostkit.errors import DataError, ProtocolError
+from hostkit.transport.base import Completed, Transport
+
+# Also Python 2 must understand it, to say that it is too old. Nothing of the program stands in an argv.
+LOADER = (
+    "import sys,zlib\n"
+    "b=getattr(sys.stdin,'buffer',sys.stdin)\n"
+    "v=sys.version_info\n"
+    'if v<(3,8):sys.stdout.write(\'{"old":"%d.%d"}\'%v[:2]);sys.exit(3)\n'
+    "exec(zlib.decompress(b.read(int(b.readline()))))"
+)
+
+# Runs on the host: makes modules of the texts, hands serve() the request, and keeps stdout for the answer alone.
+_DRIVER = r"""
+import json, os, sys, types
+name, sources = {name!r}, {sources!r}
+class Finder:
+    @staticmethod
+    def find_spec(wanted, path=None, target=None):
+        if wanted in sources:
+            from importlib.machinery import ModuleSpec
+            return ModuleSpec(wanted, Finder, origin='<hostkit ' + wanted + '>')
+    @staticmethod
+    def create_module(spec): return None
+    @staticmethod
+    def exec_module(module):
+        text = module.__source__ = sources[module.__name__]
+        module.__sources__ = sources
+        exec(compile(text, '<hostkit ' + module.__name__ + '>', 'exec'), module.__dict__)
+sys.meta_path.insert(0, Finder)
+request = json.loads(sys.stdin.buffer.read(int(sys.stdin.buffer.readline())))
+answer = os.fdopen(os.dup(1), 'wb')
+os.dup2(2, 1)
+try:
+    import importlib
+    reply = {{'reply': importlib.import_module(name).serve(request)}}
+except BaseException as error:
+    import traceback
+    reply = {{'error': type(error).__name__ + ': ' + str(error), 'trace': traceback.format_exc()[-8000:]}}
+answer.write(json.dumps(reply).encode()); answer.flush(); sys.stderr.flush(); os._exit(0)
+"""
+
+
+@cache
+def _bundle(name: str) -> bytes:
+    """Return the compressed program: the module, the siblings that it NEEDS, and the driver."""
+    sources: dict[str, str] = {}
+    todo = [name]
+    while todo:
+        module = todo.pop()
+        if module not in sources:
+            sources[module] = (resources.files("hostkit") / "remote" / f"{module}.py").read_text("utf-8")
+            todo += _needs(sources[module])
+    return zlib.compress(_DRIVER.format(name=name, sources=sources).encode(), 9)
+
+
+def _needs(source: str) -> list[str]:
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.Assign) and [t.id for t in node.targets if isinstance(t, ast.Name)] == [
+            "NEEDS"
+        ]:
+            return [str(name) for name in ast.literal_eval(node.value)]
+    return []
+
+
+def run_program(
+    transport: Transport,
+    python: str,
+    name: str,
+    request: dict[str, Any],
+    *,
+    timeout: float | None = None,
+    stdin: bytes = b"",
+) -> dict[str, Any]:
+    """Run hostkit/remote/<name>.py's `serve(request)` on the host; return the dict that it returned.
+
+    `stdin` follows the request on the program's standard input (`sys.stdin.buffer`).
+    """
+    code, asked = _bundle(name), json.dumps(request).encode()
+    data = b"%d\n%s%d\n%s%s" % (len(code), code, len(asked), asked, stdin)
+    done = transport.run([python, "-I", "-S", "-B", "-c", LOADER], stdin=data, timeout=timeout)
+    return _reply(done, transport.host, python, name)
+
+
+def _reply(done: Completed, host: str, python: str, name: str) -> dict[str, Any]:
+    try:
+        document = json.loads(done.stdout)
+    except ValueError:
+        document = None
+    if not isinstance(document, dict):
+        said = done.stderr.decode("utf-8", "replace").strip()[-300:]
+        raise ProtocolError(f"{name} gave no answer (exit {done.exit}): {said}", where=host)
+    if "old" in document:
+        raise DataError(f"{python} is Python {document['old']}, 3.8 or newer is needed", where=host)
+    if "error" in document:
+        raise DataError(f"{name} failed: {document['error']}", where=host)
+    reply = document.get("reply")
+    if not isinstance(reply, dict):
+        raise ProtocolError(f"{name} answered with something else than a document", where=host)
+    return reply

@@ -1,0 +1,116 @@
+"""What the user's own OpenSSH would do for a hop: asked from `ssh -G`, so Include and Match count."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from hostkit.errors import ConfigError, UnreachableError
+from hostkit.inventory.models import Host
+from hostkit.transport.route import Hop, host_word, ssh_options
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where and how to connect for one hop."""
+
+    hop: Hop
+    address: str
+    port: int
+    user: str
+    identities: tuple[Path, ...]
+    only_identities: bool  # the inventory or ssh config names the keys: nothing else is offered
+    agent: str | None  # socket of the agent, None: no agent
+    known_hosts: tuple[Path, ...]
+    host_key_alias: str | None = None
+    jumps: tuple[str, ...] = ()  # ProxyJump of an alias, outermost first
+    proxy_command: str | None = None
+
+    @property
+    def name(self) -> str:
+        return self.hop.name
+
+
+def resolve(hop: Hop) -> Endpoint:
+    """Ask `ssh -G` about a hop that is connected to from this machine."""
+    argv = ["ssh", "-G", *ssh_options(hop), host_word(hop)]
+    try:
+        done = subprocess.run(argv, capture_output=True, stdin=subprocess.DEVNULL, timeout=20, check=False)
+    except FileNotFoundError:
+        if hop.host.alias:
+            raise ConfigError(f"alias {hop.host.alias} needs OpenSSH's client", where=hop.name) from None
+        return _endpoint(hop, {})
+    except subprocess.TimeoutExpired:
+        raise UnreachableError("`ssh -G` did not end; is there a slow Match exec?", hop=hop.name) from None
+    if done.returncode:
+        fault = done.stderr.decode("utf-8", "replace").strip()
+        raise ConfigError(f"ssh does not understand its configuration: {fault}", where=hop.name)
+    said: dict[str, list[str]] = {}
+    for line in done.stdout.decode("utf-8", "surrogateescape").splitlines():
+        key, _, value = line.partition(" ")
+        said.setdefault(key.lower(), []).append(value)
+    return _endpoint(hop, said)
+
+
+def _endpoint(hop: Hop, said: dict[str, list[str]]) -> Endpoint:
+    host = hop.host
+
+    def one(key: str) -> str | None:
+        value = said.get(key, [""])[0]
+        return None if value in ("", "none") else value
+
+    address = one("hostname") or host.address or host.alias or hop.name
+    user = one("user") or host.user or pwd.getpwuid(os.getuid()).pw_name
+    named = host.identity is not None
+    listed = (
+        [host.identity] if host.identity else said.get("identityfile", ["~/.ssh/id_ed25519", "~/.ssh/id_rsa"])
+    )
+    agent = one("identityagent") or "SSH_AUTH_SOCK"
+    if agent.startswith("$"):
+        agent = agent[1:]
+    socket = os.environ.get(agent) if agent.isidentifier() else str(home(agent))
+    via = host.via is not None
+    return Endpoint(
+        hop=hop,
+        address=address,
+        port=int(one("port") or host.port or 22),
+        user=user,
+        identities=tuple(_identity(path, address, user) for path in listed if path != "none"),
+        only_identities=named or one("identitiesonly") == "yes",
+        agent=socket or None,
+        known_hosts=_known_hosts(host, said),
+        host_key_alias=one("hostkeyalias"),
+        jumps=() if via else tuple((one("proxyjump") or "").split(",")) if one("proxyjump") else (),
+        proxy_command=None if via else one("proxycommand"),
+    )
+
+
+def home(path: str) -> Path:
+    """Expand `~` as OpenSSH does: the home of the password file, whatever $HOME says."""
+    if path == "~" or path.startswith("~/"):
+        return Path(pwd.getpwuid(os.getuid()).pw_dir + path[1:])
+    return Path(path)
+
+
+def _identity(path: str, address: str, user: str) -> Path:
+    me = pwd.getpwuid(os.getuid())
+    for token, value in (("%d", me.pw_dir), ("%u", me.pw_name), ("%h", address), ("%r", user), ("%%", "%")):
+        path = path.replace(token, value)
+    return home(path)
+
+
+def _known_hosts(host: Host, said: dict[str, list[str]]) -> tuple[Path, ...]:
+    if host.known_hosts is not None:
+        return (home(host.known_hosts),)
+    files: list[Path] = []
+    for key, default in (
+        ("userknownhostsfile", "~/.ssh/known_hosts"),
+        ("globalknownhostsfile", "/etc/ssh/ssh_known_hosts"),
+    ):
+        for value in said.get(key, [default]):
+            # ssh -G prints several files without quoting them
+            files += [home(value)] if home(value).exists() else [home(part) for part in value.split()]
+    return tuple(files)

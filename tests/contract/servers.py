@@ -1,0 +1,163 @@
+"""Unprivileged real `sshd`s on loopback: own host keys, own client keys, own configuration; nothing of the user's."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
+USER = pwd.getpwuid(os.getuid()).pw_name
+
+# `pct exec ID -- argv` without a container: it checks its arguments as the real one does, resets PATH, keeps the
+# caller's environment, and starts argv without a shell.
+PCT = """#!/bin/sh
+PATH=/sbin:/bin:/usr/sbin:/usr/bin
+verb=$1 id=$2
+[ "$verb" = exec ] || { echo "unknown command 'pct $verb'" >&2; exit 255; }
+[ "$3" = -- ] || { echo "400 Parameter verification failed." >&2; exit 255; }
+shift 3
+exec "$@"
+"""
+
+
+def keygen(path: Path, *options: str) -> Path:
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", path, *options], check=True)
+    return path
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+@dataclass
+class Server:
+    """One sshd. `home` holds what the login shell reads; `bin` comes first in its PATH."""
+
+    root: Path
+    name: str
+    options: tuple[str, ...] = ()
+    shell: str | None = None  # run each command by this shell instead of the account's own
+    port: int = 0
+    process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+
+    @property
+    def folder(self) -> Path:
+        return self.root / self.name
+
+    @property
+    def home(self) -> Path:
+        return self.folder / "home"
+
+    @property
+    def bin(self) -> Path:
+        return self.folder / "bin"
+
+    @property
+    def public_key(self) -> str:
+        return " ".join((self.folder / "host_key.pub").read_text().split()[:2])
+
+    def start(self) -> Server:
+        if os.geteuid() == 0:  # root's sshd wants its empty folder; elsewhere a boot script makes it
+            Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
+        for folder in (self.home, self.bin):
+            folder.mkdir(parents=True, exist_ok=True)
+        if not (self.folder / "host_key").exists():
+            keygen(self.folder / "host_key")
+        pct = self.bin / "pct"
+        if not pct.exists():
+            pct.write_text(PCT)
+            pct.chmod(0o755)
+        if not (self.root / "id").exists():
+            keygen(self.root / "id")
+        authorized = self.folder / "authorized_keys"
+        authorized.write_text((self.root / "id.pub").read_text())
+        for _ in range(5):
+            self.port = self.port or free_port()
+            if self._listen(authorized):
+                return self
+            self.port = 0
+        raise RuntimeError((self.folder / "log").read_text())
+
+    def _listen(self, authorized: Path) -> bool:
+        config = self.folder / "sshd_config"
+        lines = [
+            *self.options,
+            f"Port {self.port}",
+            "ListenAddress 127.0.0.1",
+            f"HostKey {self.folder}/host_key",
+            f"AuthorizedKeysFile {authorized}",
+            "PidFile none",
+            "StrictModes no",
+            "UsePAM no",
+            "PasswordAuthentication no",
+            "KbdInteractiveAuthentication no",
+            "PermitRootLogin prohibit-password",
+            "PrintMotd no",
+            "MaxStartups 100",
+            # the account's own start-up files are slow, and none of a test's business
+            f"SetEnv HOME={self.home} PATH={self.bin}:/usr/local/bin:/usr/bin:/bin",
+        ]
+        if self.shell:
+            lines.append(f'ForceCommand exec {self.shell} -c "$SSH_ORIGINAL_COMMAND"')
+        config.write_text("\n".join(lines) + "\n")
+        with (self.folder / "log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [SSHD, "-D", "-e", "-f", str(config)], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        end = time.monotonic() + 10
+        while time.monotonic() < end and self.process.poll() is None:
+            try:
+                with socket.create_connection(("127.0.0.1", self.port), 1) as probe:
+                    if probe.recv(4) == b"SSH-":
+                        return True
+            except OSError:
+                time.sleep(0.02)  # the server is not up yet; nothing else can be awaited
+        self.stop()
+        return False
+
+    def known_hosts_line(self, *names: str) -> str:
+        return f"{','.join(names or (f'[127.0.0.1]:{self.port}',))} {self.public_key}\n"
+
+    def stop(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.terminate()
+            self.process.wait(10)
+
+
+@dataclass
+class Pair:
+    """Two servers: `outer` is reached from here, `inner` through it; client files for both points of view."""
+
+    root: Path
+    outer: Server
+    inner: Server
+
+    @property
+    def known_hosts(self) -> Path:
+        return self.root / "known_hosts"
+
+    @property
+    def ssh_config(self) -> Path:
+        return self.root / "ssh_config"
+
+    def write_client_files(self) -> None:
+        self.known_hosts.write_text(self.outer.known_hosts_line() + self.inner.known_hosts_line())
+        self.ssh_config.write_text("Host *\n  GlobalKnownHostsFile /dev/null\n")
+
+    def client(self, **more: object) -> dict[str, object]:
+        """Keys of an inventory host that make ssh use the test's own files only."""
+        return {
+            "address": "127.0.0.1",
+            "user": USER,
+            "identity": str(self.root / "id"),
+            "known_hosts": str(self.known_hosts),
+            "ssh_config": str(self.ssh_config),
+            **more,
+        }
