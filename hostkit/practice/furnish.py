@@ -82,7 +82,8 @@ def ssh_files(root: Root, port: int) -> None:
 
 def container(root: Root) -> None:
     """Put the `pct` stand-in on pve, and container 200 behind it, running."""
-    pct = (_HERE / "pct.sh").read_text().replace("@PVE@", shlex.quote(str(root.pve.top)))
+    pct = (_HERE / "pct.sh").read_text()
+    pct = pct.replace("@PVE@", str(root.pve.top)).replace("@CT@", str(root.ct200.top))
     _write(root.pve.bin / "pct", pct, mode=0o700)
     _write(root.pve.top / f"etc/pve/lxc/{VMID}.conf", "arch: amd64\nhostname: ct200\nunprivileged: 1\n")
     _write(root.running_flag, "")

@@ -5,6 +5,7 @@
 # command is run without a shell, with the caller's environment and a PATH that pct has reset; its exit
 # status is passed on. There is no container behind it: one kernel, one process table, one file system.
 pve=@PVE@
+ct=@CT@
 PATH=/sbin:/bin:/usr/sbin:/usr/bin
 export PATH
 
@@ -83,8 +84,26 @@ exec)
     unset SSL_CERT_FILE SSL_CERT_DIR OLDPWD
     if [ "$keep" = 0 ]; then
         # container=lxc is all that lxc-attach --clear-env leaves; the fleet's mark stays, so that it can be ended.
-        exec env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin container=lxc \
-            HOSTKIT_PRACTICE="${HOSTKIT_PRACTICE-}" sh -c 'exec "$@"' pct "$@"
+        set -- env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin container=lxc \
+            sh -c 'exec "$@"' pct "$@"
+    fi
+    if [ "$1" = env ]; then
+        # In a container /root is the container's own. Here that is a folder; and the mark outlives `env -i`.
+        left=$#
+        place=options
+        while [ "$left" -gt 0 ]; do
+            word=$1
+            shift
+            if [ "$place" = options ]; then
+                case $word in
+                    env | *=*) [ "$word" != HOME=/root ] || word=HOME=$ct/root ;;
+                    -i) set -- "$@" -i; word=HOSTKIT_PRACTICE=${HOSTKIT_PRACTICE-} ;;
+                    *) place=command ;;
+                esac
+            fi
+            set -- "$@" "$word"
+            left=$((left - 1))
+        done
     fi
     exec "$@"
     ;;

@@ -1,0 +1,77 @@
+"""A practice fleet for tests: its own folder of fleets, so that nobody else's is seen or ended."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hostkit.practice import lifecycle, root
+from hostkit.practice.furnish import Settings
+from hostkit.practice.root import Root
+
+SETTINGS = Settings(total_steps=100_000, save_every=10, stall="3s", startup="20s")
+
+
+@pytest.fixture(scope="session")
+def fleets() -> Iterator[Path]:
+    """The TMPDIR of these tests' fleets; short, since a Unix socket's name is. Each fleet in it is ended."""
+    folder = Path(tempfile.mkdtemp(prefix="hkp"))
+    ours = folder / f"hostkit-practice-{os.getuid()}"
+    ours.mkdir(0o700)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(root, "base", lambda: ours)
+        yield folder
+        left = [lifecycle.down(one).root for one in root.all_roots()]
+    shutil.rmtree(folder)
+    assert not left, f"tests left fleets up: {left}"
+
+
+@pytest.fixture(scope="session")
+def served(fleets: Path) -> Iterator[Root]:
+    """A fleet whose servers are up, for tests that leave it as it was."""
+    yield from _served()
+
+
+@pytest.fixture
+def own(fleets: Path) -> Iterator[Root]:
+    """A fleet of the test's own, to break."""
+    yield from _served()
+
+
+def _served() -> Iterator[Root]:
+    fleet = lifecycle.begin()
+    try:
+        lifecycle.furnish_and_serve(fleet, SETTINGS)
+        yield fleet
+    finally:
+        assert lifecycle.down(fleet).survivors == []
+
+
+class Ssh:
+    """OpenSSH as a user types it, with the fleet's own configuration."""
+
+    def __init__(self, fleet: Root) -> None:
+        self.root = fleet
+
+    def words(self, host: str) -> list[str]:
+        """ct129: the login. pve: a tunnel through it. there: ct129's own ssh to pve."""
+        inner = ["ssh", "-F", str(self.root.ct129.ssh_config), "pve"] if host == "there" else []
+        return ["ssh", "-F", str(self.root.laptop.ssh_config), "ct129" if host == "there" else host, *inner]
+
+    def run(self, host: str, command: bytes | str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+        command = command.encode() if isinstance(command, str) else command
+        if host == "there":  # read by ct129's shell before pve's
+            command = shlex.quote(command.decode(errors="surrogateescape")).encode(errors="surrogateescape")
+        return subprocess.run([*self.words(host), command], input=stdin, capture_output=True, timeout=60)
+
+
+@pytest.fixture(scope="session")
+def ssh(served: Root) -> Ssh:
+    return Ssh(served)
