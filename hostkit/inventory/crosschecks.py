@@ -119,14 +119,17 @@ def _routes(hosts: Entries) -> Found:
                 words = " -> ".join(loop)
                 yield ("hosts", loop[0], "via"), f"a loop, {words}", "let one of them be reached directly"
         elif "pct" not in host and "local" not in host and host.get("login", "forward") == "forward":
-            inner = next((hop for hop in chain[1:] if _ends_tunnel(hosts[hop])), None)
+            inner = next((hop for hop in chain[1:] if _ends_tunnel(hosts[hop], hosts)), None)
             if inner is not None:
                 what = f"no tunnel passes {inner}, {'a container' if 'pct' in hosts[inner] else 'whose login is there'}"
                 yield path, what, "write login: there, so that ssh is run on it"
 
 
-def _ends_tunnel(host: dict[str, Any]) -> bool:
-    return "pct" in host or host.get("login") == "there"
+def _ends_tunnel(host: dict[str, Any], hosts: Entries) -> bool:
+    """Is this host entered by a command, so that no forwarding goes on from it?"""
+    outer = host.get("via")
+    there = host.get("login") == "there" and isinstance(outer, str) and "local" not in hosts.get(outer, {})
+    return "pct" in host or there
 
 
 def _chain(name: str, hosts: Entries) -> list[str]:

@@ -61,4 +61,8 @@ def dotted(path: Path) -> str:
 
 def shown(value: str, limit: int = 60) -> str:
     """Return text of the file in quotes, cut, and with nothing in it that a terminal would obey."""
-    return json.dumps(value if len(value) <= limit else value[: limit - 1] + "…").replace("\\u2026", "…")
+    return (
+        json.dumps(value if len(value) <= limit else value[: limit - 1] + "…")
+        .replace("\\u2026", "…")
+        .replace("\\\\", "\\")
+    )

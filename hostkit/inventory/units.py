@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Annotated
 
-from pydantic import BeforeValidator, WithJsonSchema
+from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
 from hostkit.inventory.faults import shown
 
@@ -58,9 +58,26 @@ def size_bytes(text: object) -> int:
     return int(_quantity(text, _BYTES, "size", "72GiB"))
 
 
+def written_seconds(value: float) -> str:
+    """Return a duration as it may stand in a file, in the largest unit that needs no fraction."""
+    for unit, length in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+        if value >= length and value % length == 0:
+            return f"{int(value // length)}{unit}"
+    return f"{value * 1000:.6f}".rstrip("0").rstrip(".") + "ms"
+
+
+def written_size(value: int) -> str:
+    """Return a size as it may stand in a file, in the largest binary unit that needs no fraction."""
+    for unit in ("TiB", "GiB", "MiB", "KiB"):
+        if value >= _BYTES[unit] and value % _BYTES[unit] == 0:
+            return f"{value // _BYTES[unit]}{unit}"
+    return f"{value}B"
+
+
 Duration = Annotated[
     float,
     BeforeValidator(seconds),
+    PlainSerializer(written_seconds, when_used="json"),
     WithJsonSchema(
         {"type": "string", "pattern": r"^\d+(\.\d+)?\s*(ms|s|m|h|d)$", "examples": ["90s", "15m", "6h"]}
     ),
@@ -68,6 +85,7 @@ Duration = Annotated[
 Size = Annotated[
     int,
     BeforeValidator(size_bytes),
+    PlainSerializer(written_size, when_used="json"),
     WithJsonSchema(
         {"type": "string", "pattern": r"^\d+(\.\d+)?\s*([kMGT]B|[KMGT]iB|B)$", "examples": ["72GiB"]}
     ),
