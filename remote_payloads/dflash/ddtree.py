@@ -36,13 +36,16 @@ class Tree:
     def prefixes(self) -> list[tuple[int, ...]]:
         """Each node as the drafted tokens that lead to it."""
         paths: list[tuple[int, ...]] = []
-        for token, parent in zip(self.tokens, self.parents):
+        for token, parent in zip(self.tokens, self.parents, strict=True):
             paths.append((*(paths[parent - 1] if parent else ()), token))
         return paths
 
     def walk(self, reference: Sequence[int]) -> list[int]:
         """Numbers (from 1) of the nodes that follow `reference` from the root, as far as the tree goes."""
-        children = {(parent, token): i for i, (parent, token) in enumerate(zip(self.parents, self.tokens), 1)}
+        children = {
+            (parent, token): i
+            for i, (parent, token) in enumerate(zip(self.parents, self.tokens, strict=True), 1)
+        }
         path: list[int] = []
         node = 0
         for token in reference:
@@ -93,6 +96,6 @@ def build_tree(logits: Tensor, budget: int) -> Tree:
     def score(ranks: tuple[int, ...]) -> float:
         # Summed afresh: an incremental update meets inf - inf. Rounded, so that products which are
         # equal on paper tie, whatever the order of their factors did to the last bit.
-        return round(math.fsum(row[rank] for row, rank in zip(rows, ranks)), 9)
+        return round(math.fsum(row[rank] for row, rank in zip(rows, ranks, strict=False)), 9)
 
     return grow(ids.tolist(), score, budget)

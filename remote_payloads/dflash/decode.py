@@ -30,7 +30,13 @@ class Decoded:
 
 @torch.no_grad()
 def draft_block(
-    drafter: Drafter, target: Target, context: Context, token: int, anchor: int, block_size: int | None = None
+    drafter: Drafter,
+    target: Target,
+    context: Context,
+    *,
+    token: int,
+    anchor: int,
+    block_size: int | None = None,
 ) -> Tensor:
     """Raw logits [D, vocab] of slots 1.. of the block at position `anchor`, whose slot 0 is `token`."""
     ids = drafter.block_ids(torch.tensor([[token]], device=target.device), block_size)
@@ -61,10 +67,12 @@ def speculate(
     start = first = len(prompt_ids)
     out = Decoded()
     while start < first + max_new_tokens:
-        logits = draft_block(drafter, target, context, committed[start], start, block_size)
+        logits = draft_block(
+            drafter, target, context, token=committed[start], anchor=start, block_size=block_size
+        )
         drafted = logits.float().argmax(-1).tolist()
         features, posterior = session.feed([committed[start], *drafted])
-        accepted = streak([d == p for d, p in zip(drafted, posterior)])
+        accepted = streak([d == p for d, p in zip(drafted, posterior, strict=False)])
         committed += [*drafted[:accepted], posterior[accepted]]
         rows = accepted + 1
         session.crop(start + rows)
@@ -103,8 +111,11 @@ def speculate_tree(
     start = first = len(prompt_ids)
     out = Decoded()
     while start < first + max_new_tokens:
-        tree = build_tree(draft_block(drafter, target, context, committed[start], start), budget)
-        children = {(parent, token): i for i, (parent, token) in enumerate(zip(tree.parents, tree.tokens), 1)}
+        tree = build_tree(draft_block(drafter, target, context, token=committed[start], anchor=start), budget)
+        children = {
+            (parent, token): i
+            for i, (parent, token) in enumerate(zip(tree.parents, tree.tokens, strict=True), 1)
+        }
         node: int | None = 0
         rows = 0
         while node is not None:

@@ -236,7 +236,8 @@ def _rope_theta(document: dict[str, Any]) -> float:
     for place in (parameters, document):
         if place.get("partial_rotary_factor") not in (None, 1, 1.0):
             raise Refused(
-                f"config: partial_rotary_factor {place['partial_rotary_factor']}: a drafter's RoPE spans the whole head",
+                f"config: partial_rotary_factor {place['partial_rotary_factor']}, "
+                "but a drafter's RoPE spans the whole head",
                 "it was copied from the target's config",
             )
     if parameters.get("mrope_section"):

@@ -70,7 +70,7 @@ class Attention(nn.Module):
         self.k_norm = RMSNorm(config.head_dim, config.rms_norm_eps)
 
     def _heads(self, x: Tensor) -> Tensor:
-        return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+        return x.view(*x.shape[:-1], -1, self.head_dim).transpose(1, 2)
 
     def keys_values(self, x: Tensor, tables: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         """Keys (normed, rotated) and values [B, kv heads, rows, head_dim] of context or block rows."""
@@ -139,7 +139,7 @@ class Context:
         return Context(
             [
                 (torch.cat((k, k2), dim=2), torch.cat((v, v2), dim=2))
-                for (k, v), (k2, v2) in zip(self.layers, other.layers)
+                for (k, v), (k2, v2) in zip(self.layers, other.layers, strict=True)
             ]
         )
 
@@ -211,8 +211,8 @@ class Drafter(nn.Module):
             if window not in masks:
                 masks[window] = visible(anchors, size, context.rows, valid=valid, window=window)[:, None]
             x = layer(x, context.layers[index], tables, masks[window])
-        x = self.norm(x).reshape(batch, blocks, size, hidden)[:, :, 1:]
-        return x if valid is None else x * valid[..., None, None]
+        out: Tensor = self.norm(x).reshape(batch, blocks, size, hidden)[:, :, 1:]
+        return out if valid is None else out * valid[..., None, None]
 
     def block_ids(self, anchor_tokens: Tensor, block_size: int | None = None) -> Tensor:
         """Token ids [.., b] of blocks: the anchor in slot 0, the mask everywhere else."""

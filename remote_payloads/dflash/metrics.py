@@ -76,7 +76,7 @@ def per_position(streaks: Sequence[int], hits: Sequence[Sequence[int]], drafted:
         "streak_at_least": alive,
         "blocks": blocks,
         "accept_rate": [a / blocks if blocks else None for a in alive],
-        "cond_accept_rate": [a / r if r else None for a, r in zip(alive, reached)],
+        "cond_accept_rate": [a / r if r else None for a, r in zip(alive, reached, strict=True)],
     }
 
 

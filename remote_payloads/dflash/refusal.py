@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Refused(Exception):
+class Refused(Exception):  # noqa: N818 - reads as what happened
     """Something is not as it must be; `what` names it, `hint` says what to do. Ends an entry point with 1."""
 
     def __init__(self, what: str, hint: str | None = None) -> None:

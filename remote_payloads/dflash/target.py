@@ -38,9 +38,10 @@ class Target:
 
         if dtype == torch.float16:
             raise Refused("float16 overflows in these models", "bfloat16 or float32")
+        auto: Any = transformers.AutoModelForCausalLM
         options: dict[str, Any] = {"dtype": dtype, "local_files_only": True, "trust_remote_code": False}
         try:
-            model = transformers.AutoModelForCausalLM.from_pretrained(str(folder), **options)
+            model = auto.from_pretrained(str(folder), **options)
         except ValueError as error:
             # Multimodal wrappers (Qwen3.6) are known under another auto class.
             wrapper = getattr(transformers, "AutoModelForImageTextToText", None)
@@ -72,7 +73,7 @@ class Target:
                 hooks.callback(self.layers[tap].register_forward_hook(_keep(seen, tap)).remove)
             inputs.setdefault("use_cache", cache is not None)
             out = self.decoder(input_ids=ids, **{self._cache_name: cache}, **inputs)
-        features = torch.cat([seen[tap] for tap in taps], dim=-1)
+        features = torch.cat([seen[tap] for tap in taps], dim=-1) if taps else ids.new_empty(*ids.shape, 0)
         return features, out.last_hidden_state, getattr(out, self._cache_name, None)
 
     @torch.no_grad()
@@ -102,11 +103,8 @@ class Session:
         features, hidden, cache = self.target.read(
             torch.tensor([todo], device=self.target.device), self.taps, self._cache, use_cache=self._croppable
         )
-        if self._croppable:
-            self._cache = cache
-            self._croppable = cache is not None and _can_crop(cache)
-            if not self._croppable:
-                self._cache = None
+        self._croppable = self._croppable and _can_crop(cache)
+        self._cache = cache if self._croppable else None
         if fresh:
             features, hidden = features[:, first:], hidden[:, first:]
         return features, self.target.vocabulary.greedy(hidden[0]).tolist()
@@ -114,8 +112,9 @@ class Session:
     def crop(self, rows: int) -> None:
         """Forget everything after the first `rows` tokens."""
         del self.ids[rows:]
-        if self._cache is not None:
-            for layer in self._cache.layers:
+        cache: Any = self._cache
+        if cache is not None:
+            for layer in cache.layers:
                 layer.keys = layer.keys[..., :rows, :]
                 layer.values = layer.values[..., :rows, :]
 

@@ -32,7 +32,7 @@ def visible(
         query = anchors[..., None] + slots
         seen = seen & (rows > query[..., None] - window)
         within = (slots[None, :] <= slots[:, None]) & (slots[None, :] > slots[:, None] - window)
-    own = torch.block_diag(*[within] * blocks) if blocks else within[:0, :0]
+    own = torch.kron(torch.eye(blocks, device=anchors.device), within.float()).bool()
     return torch.cat(
         (seen.reshape(batch, blocks * block_size, context), own.expand(batch, *own.shape)), dim=-1
     )

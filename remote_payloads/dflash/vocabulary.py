@@ -90,8 +90,8 @@ class Vocabulary:
     def greedy(self, hidden: Tensor, rows_at_once: int = 128) -> Tensor:
         """Most likely token after each row [rows, H]; in chunks, since a vocabulary's logits are large."""
         best = []
-        for part in hidden.split(rows_at_once):
-            logits = self.logits(part).float()
+        for at in range(0, len(hidden), rows_at_once):
+            logits = self.logits(hidden[at : at + rows_at_once]).float()
             if not torch.isfinite(logits.amax()):
                 raise Refused("the target's logits are not finite", "never float16; is the model damaged?")
             best.append(logits.argmax(-1))

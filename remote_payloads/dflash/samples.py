@@ -1,0 +1,102 @@
+"""Training samples: token ids, and which of them are the target's own response and so supervised.
+
+A JSONL line is one of: {"input_ids", "loss_mask"}; {"prompt", "response"} or {"messages"} (rendered with the
+target's chat template); {"text"} (all of it supervised). Each may carry an "id".
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from refusal import Refused
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One sequence; `supervised[t]` says whether token t may be an anchor or a label."""
+
+    id: str
+    input_ids: list[int]
+    supervised: list[bool]
+
+    def cut(self, length: int) -> Sample:
+        """The first `length` tokens."""
+        return Sample(self.id, self.input_ids[:length], self.supervised[:length])
+
+    def candidates(self) -> list[int]:
+        """Positions that may be anchors: they and their successors are supervised."""
+        s = self.supervised
+        return [t for t in range(len(s) - 1) if s[t] and s[t + 1]]
+
+
+def read(file: Path, tokenizer: Any, max_length: int, thinking: bool = False) -> list[Sample]:
+    """Samples of a JSONL file that have at least one anchor; `Refused` names a bad line."""
+    samples = []
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        raise Refused(f"{file}: no such file") from None
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            entry = json.loads(line)
+            ids, supervised = _tokens(entry, tokenizer, thinking)
+        except (ValueError, KeyError, TypeError) as error:
+            raise Refused(f"{file}:{number}: {error}", "see the first lines of samples.py") from None
+        sample = Sample(str(entry.get("id", number)), ids, supervised).cut(max_length)
+        if sample.candidates():
+            samples.append(sample)
+    if not samples:
+        raise Refused(f"{file}: no sample has two supervised tokens in a row within {max_length} tokens")
+    return samples
+
+
+def write(file: Path, samples: list[Sample]) -> None:
+    """Write as JSONL of ids and masks, durably."""
+    from durable import write_durably
+
+    lines = (
+        json.dumps({"id": s.id, "input_ids": s.input_ids, "loss_mask": [int(v) for v in s.supervised]})
+        for s in samples
+    )
+    write_durably(file, ("\n".join(lines) + "\n").encode())
+
+
+def _tokens(entry: dict[str, Any], tokenizer: Any, thinking: bool) -> tuple[list[int], list[bool]]:
+    if "input_ids" in entry:
+        ids = [int(t) for t in entry["input_ids"]]
+        mask = [bool(m) for m in entry.get("loss_mask", [1] * len(ids))]
+        if len(ids) != len(mask):
+            raise ValueError(f"{len(ids)} input_ids but {len(mask)} entries in loss_mask")
+        return ids, mask
+    if "text" in entry:
+        ids = tokenizer.encode(entry["text"], add_special_tokens=False)
+        return ids, [True] * len(ids)
+    messages = entry.get("messages")
+    if messages is None:
+        messages = [
+            {"role": "user", "content": entry["prompt"]},
+            {"role": "assistant", "content": entry["response"]},
+        ]
+    if not messages or messages[-1].get("role") != "assistant":
+        raise ValueError("the last message is not the assistant's: nothing to supervise")
+    prompt = render(tokenizer, messages[:-1], thinking)
+    response = tokenizer.encode(messages[-1]["content"], add_special_tokens=False)
+    if tokenizer.eos_token_id is not None:
+        response = [*response, tokenizer.eos_token_id]
+    return [*prompt, *response], [False] * len(prompt) + [True] * len(response)
+
+
+def render(tokenizer: Any, messages: list[dict[str, str]], thinking: bool) -> list[int]:
+    """Token ids of a conversation with the assistant's turn opened, the thinking flag given explicitly."""
+    if not getattr(tokenizer, "chat_template", None):
+        raise Refused("the target's tokenizer has no chat template", "give token ids or plain text instead")
+    text = tokenizer.apply_chat_template(
+        messages, add_generation_prompt=True, tokenize=False, enable_thinking=thinking
+    )
+    ids: list[int] = tokenizer.encode(text, add_special_tokens=False)
+    return ids
