@@ -76,13 +76,13 @@ def furnish_and_serve(root: Root, settings: Settings) -> None:
 
 def start_server(root: Root, host: str, *, wait: bool = True) -> None:
     """Start the server of one host, detached; also to bring back one that was taken away."""
-    ready = _ready(root, host)
-    ready.unlink(missing_ok=True)
+    root.ready_file(host).unlink(missing_ok=True)
+    root.pid_file(host).unlink(missing_ok=True)
     path = os.pathsep.join(
         [str(Path(hostkit.__file__).parent.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
     )
     with (root.path / f"{host}.log").open("ab") as log:
-        subprocess.run(
+        started = subprocess.run(
             [sys.executable, "-m", "hostkit.practice.servers", str(root.path), host],
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -91,6 +91,8 @@ def start_server(root: Root, host: str, *, wait: bool = True) -> None:
             env=os.environ | {"PYTHONPATH": path, MARK: str(root.path)},
             check=False,
         )
+    if started.returncode:
+        raise _did_not_start(root, host)
     if wait:
         wait_for_server(root, host)
 
@@ -98,23 +100,21 @@ def start_server(root: Root, host: str, *, wait: bool = True) -> None:
 def wait_for_server(root: Root, host: str, seconds: float = 30.0) -> Identity:
     """Wait until a host's server takes logins. Raises HostkitError with its last words where it ended."""
 
-    def served() -> Identity | None:
-        try:
-            return processes.of(int(_ready(root, host).read_text()))
-        except (OSError, ValueError):
-            return None
+    def looked() -> bool | None:
+        starting, ready = root.pid_file(host), root.ready_file(host)
+        if starting.exists() and processes.of(int(starting.read_text())) is None:
+            return False
+        return True if ready.exists() else None
 
-    who = until(served, seconds)
+    who = processes.of(int(root.pid_file(host).read_text())) if until(looked, seconds) else None
     if who is None:
-        log = root.path / f"{host}.log"
-        last = (log.read_text(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
-        raise HostkitError(f"the practice SSH server of {host} did not start: {last}", where=str(log))
+        raise _did_not_start(root, host)
     return who
 
 
 def stop_server(root: Root, host: str) -> bool:
     """Take one host's server away, as if the host were gone; False if it was away already."""
-    who = processes.of(int(_ready(root, host).read_text()))
+    who = processes.of(int(root.pid_file(host).read_text()))
     if who is None or who not in [known for _, known in processes.noted(root)]:
         return False
     return not processes.end([who])
@@ -145,8 +145,10 @@ def until(look: Callable[[], T | None], seconds: float, every: float = 0.05) -> 
     return found
 
 
-def _ready(root: Root, host: str) -> Path:
-    return root.account(host).top / "run/ready"
+def _did_not_start(root: Root, host: str) -> HostkitError:
+    log = root.path / f"{host}.log"
+    last = (log.read_text(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
+    return HostkitError(f"the practice SSH server of {host} did not start: {last}", where=str(log))
 
 
 def _described(who: Identity | None) -> dict[str, object] | None:

@@ -115,6 +115,14 @@ class Root:
     def socket(self) -> Path:
         return self.pve.top / "run/sshd.sock"
 
+    def pid_file(self, host: str) -> Path:
+        """Written by a host's SSH server as soon as it is a process of its own."""
+        return self.account(host).top / "run/sshd.pid"
+
+    def ready_file(self, host: str) -> Path:
+        """Written by a host's SSH server when it takes logins."""
+        return self.account(host).top / "run/sshd.ready"
+
     @property
     def running_flag(self) -> Path:
         """Present while the container counts as running; `pct` looks at it."""

@@ -264,7 +264,7 @@ async def serve(root: Root, host: str) -> None:
     )
     end = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, end.set)
-    _write(account.top / "run/ready", f"{os.getpid()}\n")
+    _write(root.ready_file(host), f"{os.getpid()}\n")
     async with server:
         await end.wait()
 
@@ -276,6 +276,7 @@ def main(argv: list[str]) -> int:
         os._exit(0)
     os.setsid()
     processes.note(root, f"the SSH server of {host}", os.getpid())
+    _write(root.pid_file(host), f"{os.getpid()}\n")
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.WARNING)
     asyncio.run(serve(root, host))
     return 0

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from hostkit.bundled import bundled
 from hostkit.errors import HostkitError
@@ -132,7 +133,7 @@ def _ended(root: Root) -> HostkitError:
     return HostkitError(f"the training ended by itself: {last}", where=str(root.train_log))
 
 
-def _json(line: str) -> dict[str, object]:
+def _json(line: str) -> dict[str, Any]:
     try:
         value = json.loads(line)
     except ValueError:

@@ -6,15 +6,20 @@ import os
 import shlex
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from hostkit.practice import lifecycle, root
+from hostkit.identity import Identity
+from hostkit.inventory import load
+from hostkit.practice import lifecycle, root, training
 from hostkit.practice.furnish import Settings
 from hostkit.practice.root import Root
+from hostkit.transport.connections import Connections
 
 SETTINGS = Settings(total_steps=100_000, save_every=10, stall="3s", startup="20s")
 
@@ -52,6 +57,25 @@ def _served() -> Iterator[Root]:
         yield fleet
     finally:
         assert lifecycle.down(fleet).survivors == []
+
+
+@dataclass
+class Live:
+    """A fleet with a stand-in training that steps."""
+
+    root: Root
+    who: Identity
+
+
+@pytest.fixture
+def live(own: Root) -> Live:
+    """A fleet of the test's own, its training started through the chain and saved twice."""
+    shutil.copy(Path(__file__).with_name("standin_trainer.py"), own.trainer)
+    argv = [sys.executable, "-S", str(own.trainer), "--out", str(own.checkpoints), "--pace", "20"]
+    with Connections(load(own.inventory)) as connections:
+        who = training.start(own, connections.transport("ct200"), argv)
+    training.wait_for_checkpoint(own, who, 2 * SETTINGS.save_every, 30, lambda _step: None)
+    return Live(own, who)
 
 
 class Ssh:
