@@ -7,6 +7,7 @@
     ├── UnreachableError         69  a hop could not be reached, or was lost
     │   ├── HostKeyError         69  a hop's host key is unknown or changed
     │   ├── AuthError            69  a hop refused the login
+    │   ├── LostError            69  a connection that stood was lost midway (the answer is unknown)
     │   └── RemoteTimeoutError   69  a hop or a command did not answer in its budget
     ├── CannotCreateError        73  something could not be written (space, permission to create)
     ├── BusyError                75  somebody else is at it, or it is not the time; try later
@@ -103,6 +104,12 @@ class AuthError(UnreachableError):
     """A hop refused the login."""
 
     kind = "auth"
+
+
+class LostError(UnreachableError):
+    """A connection that stood was lost midway, so the answer is unknown. A read may be tried again."""
+
+    kind = "lost"
 
 
 class RemoteTimeoutError(UnreachableError):
