@@ -63,8 +63,13 @@ def _moved(path: str, look: os.stat_result) -> bool:
     return (now.st_dev, now.st_ino) != (look.st_dev, look.st_ino)
 
 
-def log(path: Optional[str], pids: List[int], limit: int = TAIL) -> Dict[str, Any]:
-    """Return the log's facts and its tail: of `path`, else of what the processes have open as a log."""
+def log(
+    path: Optional[str], pids: List[int], known: Optional[str] = None, limit: int = TAIL
+) -> Dict[str, Any]:
+    """Return the log's facts and its tail: of `path`, else of what the processes have open as a log.
+
+    `known` is where it was found before; it is read where no process is left to ask.
+    """
     held: List[Dict[str, Any]] = []
     readable = True
     for pid in pids:
@@ -75,6 +80,8 @@ def log(path: Optional[str], pids: List[int], limit: int = TAIL) -> Dict[str, An
     logs.sort(key=lambda one: (one["fd"] != 1, one["fd"] != 2, -one["mtime"]))
     out: Dict[str, Any] = {"path": path, "from": "inventory" if path else None, "held": None, "error": None}
     out.update(size=None, mtime=None, inode=None, tail="", cut=0, others=[_brief(one) for one in logs[:4]])
+    if path is None and not logs and known and not pids:
+        return _read(dict(out, path=known, **{"from": "remembered"}), known, limit)
     if path is None:
         if not logs:
             why = (

@@ -2,7 +2,7 @@
 
 Travels to hosts: standard library only, Python 3.8 or newer. Never sleeps, writes nothing, starts nothing but
 nvidia-smi (with a time limit), ends by itself. request:
-{"runs": {name: {"process": {...}, "log": {"path"}, "checkpoints": {"root", "pattern", "marker"}, "gpus": [0],
+{"runs": {name: {"process": {...}, "log": {"path", "known"}, "checkpoints": {"root", "pattern", "marker"}, "gpus": [0],
 "last": identity or null}}}. Only facts come back; what they mean is decided elsewhere.
 """
 
@@ -123,7 +123,7 @@ def _run(run: Dict[str, Any], rows: processes.Rows, now: Dict[str, Any]) -> Dict
     found = processes.find(rows, run.get("process") or {}, run.get("last"), now)
     pids = [row["pid"] for row in found["processes"]]
     path = (run.get("log") or {}).get("path")
-    log = logtail.log(path, pids)
+    log = logtail.log(path, pids, (run.get("log") or {}).get("known"))
     writers: List[int] = []
     if not pids and log["path"]:
         others = [pid for pid in rows if pid != os.getpid() and rows[pid]["argv"]]
@@ -167,7 +167,7 @@ def _works_at(pid: int, run: Dict[str, Any]) -> bool:
 
 
 def _process(row: processes.Row) -> Dict[str, Any]:
-    out = {key: value for key, value in row.items() if key not in ("session", "kind", "word")}
+    out = {key: value for key, value in row.items() if key not in ("kind", "word")}
     out["argv"] = [_text(word)[:LETTERS] for word in row["argv"][:WORDS]]
     for key in ("exe", "cwd"):
         if isinstance(out.get(key), str):
@@ -248,12 +248,12 @@ def _start_gpus() -> "Optional[subprocess.Popen[bytes]]":
 
 def _end_gpus(child: "Optional[subprocess.Popen[bytes]]") -> Dict[str, Any]:
     if child is None:
-        return {"state": "no nvidia-smi", "list": []}
+        return {"state": "no nvidia-smi", "each": []}
     try:
         text = child.communicate(timeout=GPU_SECONDS)[0]
     except subprocess.TimeoutExpired:
         os.killpg(child.pid, signal.SIGKILL)  # not waited for: a driver that hangs may never let it go
-        return {"state": "nvidia-smi gave no answer in %d s" % GPU_SECONDS, "list": []}
+        return {"state": "nvidia-smi gave no answer in %d s" % GPU_SECONDS, "each": []}
     out = []
     for line in text.decode("utf-8", "replace").splitlines()[:64]:
         field = [word.strip() for word in line.split(",")]
@@ -261,7 +261,7 @@ def _end_gpus(child: "Optional[subprocess.Popen[bytes]]") -> Dict[str, Any]:
             out.append(dict(zip(GPU_NAMES, field)))  # noqa: B905  (strict= is newer than 3.8)
     return {
         "state": "read" if child.returncode == 0 else "nvidia-smi exited with %d" % child.returncode,
-        "list": out,
+        "each": out,
     }
 
 

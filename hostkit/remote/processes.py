@@ -41,7 +41,7 @@ CARRIERS = {
     "coverage",
     "ipdb",
 }
-WORKER_COUNT = re.compile(r"--?(?:nproc[-_]per[-_]node|num[-_]processes|num[-_]gpus|np?)(?:=(\d+))?")
+WORKER_COUNT = re.compile(r"--(?:nproc[-_]per[-_]node|num[-_]gpus)(?:=(\d+))?")  # on this host
 PID_MAX = 4194304
 NEAR_LIMIT = 8
 

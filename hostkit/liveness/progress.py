@@ -1,0 +1,120 @@
+"""How far a run is: live step, rate, end, newest complete checkpoint, and how far that lags behind (pure)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hostkit.inventory.models import Run
+from hostkit.liveness.logs import LogReading
+from hostkit.liveness.readings import Candidate, ProcessFacts, Reading
+from hostkit.liveness.seen import Seen
+
+
+@dataclass(frozen=True)
+class Save:
+    """A checkpoint beside the run's steps. `attempt`: live, or earlier (its step is above the live step)."""
+
+    candidate: Candidate
+    age: float | None
+    attempt: str
+    before_start: bool  # written before the present process began
+    newest: bool = False  # the newest complete one of the live attempt
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Steps are counts, times seconds; None is "not known"."""
+
+    live: int | None = None
+    live_at_most: int | None = None  # the log speaks only now and then: it may be this far already
+    total: int | None = None
+    rate: float | None = None
+    rate_from: str = "not measured"
+    saved: int | None = None
+    lag: int | None = None
+    lag_percent: float | None = None
+    lag_minutes: float | None = None
+    eta: float | None = None
+    next_save: int | None = None
+    next_save_in: float | None = None
+    saves: tuple[Save, ...] = ()
+
+    @property
+    def newest(self) -> Save | None:
+        return next((save for save in self.saves if save.newest), None)
+
+
+def measure(
+    run: Run, reading: Reading, log: LogReading, main: ProcessFacts | None, seen: Seen | None
+) -> Progress:
+    """Put the log's steps, the checkpoints and the last look together."""
+    live, total = log.step, run.total_steps or log.total
+    at_most = None if live is None else live + log.interval
+    rate, rate_from = _rate(reading, log, main, seen)
+    saves = _saves(reading, main, at_most)
+    newest = next((save for save in saves if save.newest), None)
+    saved = newest.candidate.step if newest else None
+    lag = percent = minutes = None
+    if live is not None and saved is not None:
+        lag = max(0, live - saved)
+        percent = 100 * lag / live if live else 0.0
+        minutes = lag / rate / 60 if rate else None
+    if minutes is None and newest is not None and newest.age is not None and main is not None:
+        minutes = max(0.0, newest.age) / 60
+    every = run.checkpoints.every if run.checkpoints else None
+    due = None if live is None or not every else (max(live, saved or 0) // every + 1) * every
+    alive = main is not None and bool(rate)
+    return Progress(
+        live=live,
+        live_at_most=at_most,
+        total=total,
+        rate=rate,
+        rate_from=rate_from,
+        saved=saved,
+        lag=lag,
+        lag_percent=percent,
+        lag_minutes=minutes,
+        eta=(total - live) / rate
+        if alive and rate and total and live is not None and live <= total
+        else None,
+        next_save=due,
+        next_save_in=(due - live) / rate if alive and rate and due and live is not None else None,
+        saves=saves,
+    )
+
+
+def _rate(
+    reading: Reading, log: LogReading, main: ProcessFacts | None, seen: Seen | None
+) -> tuple[float | None, str]:
+    if log.rate is not None:
+        return log.rate, f"{log.rate_steps} steps between two times in the log"
+    if main is None or seen is None or seen.identity != reading.identity(main):
+        return None, "not measured"
+    if log.step is None or seen.step is None or seen.boot is None:
+        return None, "not measured"
+    steps, elapsed = log.step - seen.step, reading.clock.boot - seen.boot
+    if steps <= 0 or elapsed < 5:
+        return None, "not measured"
+    return steps / elapsed, f"{steps} steps since the last look"
+
+
+def _saves(reading: Reading, main: ProcessFacts | None, at_most: int | None) -> tuple[Save, ...]:
+    """Order checkpoints by step, the highest first, and mark the newest complete one of the live attempt."""
+    began = reading.started(main) if main else None
+    out: list[Save] = []
+    chosen = False
+    for one in sorted(reading.run.checkpoints.found, key=lambda one: -one.step):
+        written = None if one.mtime_ns is None else one.mtime_ns / 1e9
+        earlier = at_most is not None and one.step > at_most
+        newest = one.complete and not earlier and not chosen
+        chosen = chosen or newest
+        out.append(
+            Save(
+                candidate=one,
+                age=None if written is None else reading.clock.files - written,
+                attempt="earlier" if earlier else "live",
+                before_start=began is not None and written is not None and written < began - 1,
+                newest=newest,
+            )
+        )
+    return tuple(out)
