@@ -19,6 +19,7 @@ from typing import Any, Dict, List, Optional
 
 import jobfacts
 import jobfolder
+import joblevers
 import jobprocess
 import jobwatch
 
@@ -63,6 +64,8 @@ def launch(request: Dict[str, Any]) -> Dict[str, Any]:
         last = jobfolder.state(jobfolder.folder(state, names[-1]))
         if last["state"] in ("running", "unknown") or (last["state"] == "done" and not request.get("again")):
             return dict(_begun(last["path"]), attached=True)
+        if last["state"] == "lost":
+            _clear(last)
         if last.get("survivors"):
             what = "%s is lost, but processes of it live: %s" % (names[-1], last["survivors"])
             raise jobfolder.Refused("survivors", what + "; cancel it first")
@@ -80,6 +83,12 @@ def launch(request: Dict[str, Any]) -> Dict[str, Any]:
     finally:
         os.close(lock)  # the supervisor holds its own copy
     return dict(jobfolder.state(path), attached=False)
+
+
+def _clear(lost: Dict[str, Any]) -> None:
+    """Take away the control groups that a lost supervisor could not."""
+    for path in lost.get("groups") or []:
+        joblevers.remove(path)
 
 
 def _begun(path: str) -> Dict[str, Any]:
@@ -156,13 +165,15 @@ def cancel(request: Dict[str, Any]) -> Dict[str, Any]:
     jobfolder.write(path, "cancel.json", {"by": str(request.get("by", "hostkit")), "at": time.time()})
     who = found["identity"]
     grace = float((found["spec"]["spec"].get("limits") or {}).get("grace_seconds") or 10.0)
+    lived = False
     if who is not None and jobprocess.send(who["supervisor"], signal.SIGTERM):
+        jobprocess.send(who["supervisor"], signal.SIGCONT)  # a stopped one would never take the first
         if _ended(path, grace + 10):
             return jobfolder.state(path)
-        _end_group(who, 0)  # the supervisor is stopped or stuck
+        lived = _end_group(who, 0)  # the supervisor is stuck
         jobprocess.send(who["supervisor"], signal.SIGKILL)
         _ended(path, 2)
-    return _end_lost(path, who, grace)
+    return _end_lost(path, who, grace, lived)
 
 
 def _ended(path: str, patience: float) -> bool:
@@ -186,15 +197,14 @@ def _end_group(who: Dict[str, Any], grace: float) -> bool:
     return True
 
 
-def _end_lost(path: str, who: Optional[Dict[str, Any]], grace: float) -> Dict[str, Any]:
+def _end_lost(path: str, who: Optional[Dict[str, Any]], grace: float, lived: bool) -> Dict[str, Any]:
     """End what lives of a job without supervisor, and write the status that it could not write."""
     before = jobfolder.state(path)
     if before["state"] in jobfolder.FINAL and not before.get("survivors"):
         return before
     ended: List[int] = []
-    lived = False
     if who is not None:
-        lived = _end_group(who, grace)
+        lived = _end_group(who, grace) or lived
         known = [jobprocess.identity(pid) for pid in jobfolder.survivors(path, who)]
         still = set(jobfolder.survivors(path, who))  # marked before and after the identity was read
         ended = [
@@ -202,6 +212,7 @@ def _end_lost(path: str, who: Optional[Dict[str, Any]], grace: float) -> Dict[st
             for one in known
             if one and one["pid"] in still and jobprocess.send(one, signal.SIGKILL)
         ]
+    _clear(before)
     state, reason = (
         ("cancelled", "cancelled, its supervisor was lost") if lived else ("lost", before["reason"])
     )

@@ -1,0 +1,70 @@
+"""One request to the supervisor program of a host, and its answer or the error that it means."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import ValidationError
+
+from hostkit.errors import CannotCreateError, DataError, ProtocolError, RefusedError, UsageError
+from hostkit.inventory.models import Host
+from hostkit.jobs.models import JobState
+from hostkit.transport.base import Transport
+from hostkit.transport.program import run_program
+
+_WRITING = {
+    "ENOSPC",
+    "EDQUOT",
+    "EROFS",
+    "EACCES",
+    "EPERM",
+    "ENOTDIR",
+    "ENAMETOOLONG",
+    "EIO",
+    "EMFILE",
+    "ENFILE",
+}
+
+
+def ask(
+    transport: Transport,
+    host: Host,
+    operation: str,
+    *,
+    timeout: float | None = 60.0,
+    stdin: bytes = b"",
+    **request: Any,
+) -> dict[str, Any]:
+    """Ask the host; raise what its refusal or failure means."""
+    request |= {"op": operation, "state": host.state}
+    reply = run_program(transport, host.python, "supervisor", request, timeout=timeout, stdin=stdin)
+    if "refused" in reply:
+        rule, what = str(reply["refused"]["rule"]), str(reply["refused"]["what"])
+        if rule == "no-such-job":
+            raise UsageError(what, where=transport.host, hint="`hostkit job-list` shows those there are")
+        if rule in ("no-such-file", "damaged"):
+            raise DataError(what, where=transport.host)
+        raise RefusedError(what, rule=rule, where=transport.host)
+    if "failed" in reply:
+        code, what = str(reply["failed"]["errno"]), str(reply["failed"]["what"])
+        kind = CannotCreateError if code in _WRITING else DataError
+        raise kind(
+            what, where=transport.host, hint="look at space and permissions there, or set the host's `state`"
+        )
+    return reply
+
+
+def job_state(transport: Transport, found: dict[str, Any]) -> JobState:
+    """Read what the host says of a job."""
+    document = dict(found)
+    claim = document.pop("spec", None) or {}
+    document |= {"host": transport.host, "spec": claim.get("spec"), "attempt": claim.get("attempt", 1)}
+    document["claimed_at"] = claim.get("claimed_at")
+    try:
+        return JobState.model_validate(document)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = f"{transport.host}:{found.get('path')}"
+        raise ProtocolError(
+            f"the job's record is not understood: {first['loc']}: {first['msg']}", where=where
+        ) from error

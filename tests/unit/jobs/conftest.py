@@ -1,0 +1,79 @@
+"""Jobs on this machine, over the local transport; whatever a test leaves running is ended by its own record."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from hostkit import jobs
+from hostkit.inventory.models import Host, Inventory
+from hostkit.transport.base import Transport
+from hostkit.transport.connections import Connections
+
+T = TypeVar("T")
+
+
+@dataclass
+class Bench:
+    """A host with an empty state folder, and short words for what tests do there."""
+
+    transport: Transport
+    host: Host
+    state: Path
+
+    def spec(self, code: str, *arguments: str, name: str = "test", **fields: Any) -> jobs.JobSpec:
+        argv = (sys.executable, "-c", code, *arguments)
+        return jobs.JobSpec(kind="test", name=name, argv=argv, **fields)
+
+    def launch(self, spec: jobs.JobSpec, **options: Any) -> jobs.JobState:
+        return jobs.launch(self.transport, self.host, spec, **options)
+
+    def run(self, spec: jobs.JobSpec, **options: Any) -> jobs.JobState:
+        return self.wait(self.launch(spec, **options).job)
+
+    def wait(self, job: str) -> jobs.JobState:
+        state = jobs.wait(self.transport, self.host, job, timeout=60, hold=0.5)
+        assert state.final, state
+        return state
+
+    def inspect(self, job: str) -> jobs.JobState:
+        return jobs.inspect(self.transport, self.host, job)
+
+    def out(self, job: str, file: str = "out") -> str:
+        return jobs.tail(self.transport, self.host, job, file=file)[0].decode()
+
+    def wait_for_output(self, job: str, word: str) -> str:
+        return until(lambda: text if word in (text := self.out(job)) else None, f"{word!r} in the output")
+
+
+def until(look: Callable[[], T | None], what: str, patience: float = 30) -> T:
+    """Wait for a condition."""
+    ends = time.monotonic() + patience
+    while not (found := look()):
+        assert time.monotonic() < ends, f"waited in vain for {what}"
+        time.sleep(0.02)
+    return found
+
+
+@pytest.fixture(scope="session")
+def waiting() -> Callable[..., Any]:
+    return until
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    state = tmp_path / "state"
+    host = Host.model_validate({"local": True, "python": sys.executable, "state": str(state)})
+    inventory = Inventory.model_validate({"hostkit": 1, "archive": "/nowhere", "hosts": {"here": host}})
+    with Connections(inventory, here="here") as connections:
+        bench = Bench(connections.transport("here"), host, state)
+        yield bench
+        for job in jobs.list_jobs(bench.transport, host):
+            if job.state == "running" or job.survivors:
+                jobs.cancel(bench.transport, host, job.job)
