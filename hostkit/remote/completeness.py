@@ -141,7 +141,7 @@ def _judge(path: str, marker: str | None, seen: dict[str, object]) -> str | None
     elif path.endswith(".index.json"):
         seen["format"], files = "sharded", shards(path)
     else:
-        seen["format"], files = _sniff(path), [path]
+        seen["format"], files = sniff(path), [path]
     if marker:
         _marked(path, marker)
     seen["writer"] = False
@@ -152,7 +152,7 @@ def _judge(path: str, marker: str | None, seen: dict[str, object]) -> str | None
         if held:
             raise IncompleteError(at + "open for writing")
         try:
-            kind = "dcp" if seen["format"] == "dcp" else _sniff(name)
+            kind = "dcp" if seen["format"] == "dcp" else sniff(name)
             _CHECKS[kind](name)
         except UnknownError as why:
             unknown = at + str(why)
@@ -265,7 +265,7 @@ def read_part(path: str, offset: int, length: int) -> bytes:
         os.close(fd)
 
 
-def _sniff(path: str) -> str | None:
+def sniff(path: str) -> str | None:
     look = os.stat(path)
     if not stat.S_ISREG(look.st_mode):
         raise IncompleteError("not understood: neither a regular file nor a folder")

@@ -3,9 +3,9 @@
 Travels to hosts: standard library only, Python 3.8 or newer. Also by itself: `python torchzip.py check FILE`,
 `python torchzip.py inspect FILE`, each answering with one JSON document on one line.
 
-request: {"op": "check"|"inspect"|"look", "path": "/…", "marker": null, "weights": ["drafter"] | null}
+request: {"op": "look"|"check"|"inspect", "path": "/…", "marker": null, "weights": ["drafter"] | null}
 reply:   what `completeness.examine` says, and `code`: null, or why not in one word; for `inspect` also
-         files, top, tensors, metadata, globals, tools
+         files, top, tensors, metadata, globals, tools. {"op": "list", "path": root, "pattern"} lists a run's.
 """
 
 from __future__ import annotations
@@ -77,6 +77,8 @@ def inspect(path: str, marker: str | None = None, weights: Iterable[str] | None 
 def serve(request: dict[str, Any]) -> dict[str, Any]:
     """Answer one request."""
     path, marker = request["path"], request.get("marker")
+    if request["op"] == "list":
+        return {"candidates": completeness.candidates(path, request["pattern"], marker)}
     if request["op"] == "look":
         return dict(completeness.examine(path, marker))
     if request["op"] == "check":

@@ -1,0 +1,24 @@
+"""Checkpoints: which is the latest, what it holds, whether the harness would load it, and staging it."""
+
+from hostkit.checkpoints.choosing import Choice, Ranked, choose, choose_step
+from hostkit.checkpoints.fitting import Fit, fits
+from hostkit.checkpoints.models import Candidate, Contents
+from hostkit.checkpoints.plan import StagePlan, plan_stage
+from hostkit.checkpoints.reading import inspect_checkpoint
+from hostkit.checkpoints.staging import Staged, stage
+
+__all__ = [
+    "Candidate",
+    "Choice",
+    "Contents",
+    "Fit",
+    "Ranked",
+    "StagePlan",
+    "Staged",
+    "choose",
+    "choose_step",
+    "fits",
+    "inspect_checkpoint",
+    "plan_stage",
+    "stage",
+]

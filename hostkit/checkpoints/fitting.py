@@ -1,0 +1,186 @@
+"""Would the bundled DFlash harness load this checkpoint? Keys, shapes and config, held against its table (pure).
+
+The table is that of the published drafters (z-lab's module tree): three tensors, and eleven a layer. The
+harness loads exactly those or refuses; the same is said here in seconds, before a byte is copied.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hostkit.checkpoints.models import Contents, TensorFacts, Value
+
+PREFIXES = ("module.", "_orig_mod.", "draft_model.", "model.")
+NESTED = ("draft_state_dict", "drafter", "model_state_dict", "state_dict", "model")
+DTYPES = ("bfloat16", "float32")
+NUMBERS = (
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+)
+NEEDED = ("block_size", "mask_token_id", "target_layer_ids")
+
+
+class Fit(Value):
+    """What speaks against loading it (`problems`), and what to know about it (`notes`)."""
+
+    problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    weights: str | None = None  # the top-level key of the weights; "" for a bare dictionary
+    weights_bytes: int = 0
+    step: int | None = None
+    block_size: int | None = None
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+
+def bare(name: str) -> str:
+    """Strip what wrappers put before a name, as often as they did; `module_list.` is no wrapper's."""
+    while (prefix := next((one for one in PREFIXES if name.startswith(one)), None)) is not None:
+        name = name[len(prefix) :]
+    return name
+
+
+def expected(config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Return the name and shape of every tensor that a drafter of this config has."""
+    hidden, inner = config["hidden_size"], config["intermediate_size"]
+    head = config["head_dim"]
+    q, kv = config["num_attention_heads"] * head, config["num_key_value_heads"] * head
+    table: dict[str, tuple[int, ...]] = {
+        "fc.weight": (hidden, len(config["target_layer_ids"]) * hidden),
+        "hidden_norm.weight": (hidden,),
+        "norm.weight": (hidden,),
+    }
+    layer = {
+        "input_layernorm": (hidden,),
+        "post_attention_layernorm": (hidden,),
+        "self_attn.q_proj": (q, hidden),
+        "self_attn.k_proj": (kv, hidden),
+        "self_attn.v_proj": (kv, hidden),
+        "self_attn.o_proj": (hidden, q),
+        "self_attn.q_norm": (head,),
+        "self_attn.k_norm": (head,),
+        "mlp.gate_proj": (inner, hidden),
+        "mlp.up_proj": (inner, hidden),
+        "mlp.down_proj": (hidden, inner),
+    }
+    for number in range(config["num_hidden_layers"]):
+        table.update({f"layers.{number}.{name}.weight": shape for name, shape in layer.items()})
+    return table
+
+
+def fits(contents: Contents, *, step: int | None = None, weights: list[str] | None = None) -> Fit:
+    """Hold a checkpoint against what the bundled harness loads. `step`: the one in its name."""
+    problems: list[str] = []
+    notes: list[str] = []
+    if contents.code is not None:
+        return Fit(problems=(f"not readable: {contents.reason}",))
+    keys = contents.keys()
+    problems += [
+        f"no top-level key {key!r}; there are: {_few(keys)}" for key in weights or [] if key not in keys
+    ]
+    if step is not None and contents.step is not None and contents.step != step:
+        problems.append(f"it holds step {contents.step}, its name says {step}")
+    elif contents.step is None:
+        notes.append("it does not say its step; the one in its name is used")
+    foreign = [one for one in contents.globals if not one.startswith("torch.distributed")]
+    if foreign:
+        notes.append(f"loading needs an allow-list for: {_few(foreign)}")
+    if len(foreign) < len(contents.globals):
+        problems.append("it holds sharded (distributed) tensors, which the harness does not load")
+    key, tensors = _weights(contents, weights)
+    if key is None:
+        problems.append(f"no drafter weights among its keys: {_few(keys)}")
+        return Fit(problems=tuple(problems), notes=tuple(notes), step=contents.step)
+    config, faults = _config(contents.metadata.get("config"))
+    problems += faults
+    named = {bare(".".join(one.path[1:] if key else one.path)): one for one in tensors}
+    if config is not None:
+        problems += _compare(expected(config), named)
+    return Fit(
+        problems=tuple(problems),
+        notes=tuple(notes),
+        weights=key,
+        weights_bytes=sum({one.storage: one.bytes for one in tensors}.values()),
+        step=contents.step,
+        block_size=config["block_size"] if config else None,
+    )
+
+
+def _weights(contents: Contents, weights: list[str] | None) -> tuple[str | None, list[TensorFacts]]:
+    """Return the key under which the harness finds the tensors, and the tensors."""
+    flat = [one for one in contents.tensors if len(one.path) == 1]
+    if flat and all(entry.tensors for entry in contents.top):
+        return "", flat
+    for key in (*(weights or ()), *NESTED):
+        below = [one for one in contents.tensors if len(one.path) > 1 and one.path[0] == key]
+        if below:
+            return key, below
+    return None, []
+
+
+def _config(document: Any) -> tuple[dict[str, Any] | None, list[str]]:
+    """Return the numbers of a draft config (nested values win), and what is wrong with it."""
+    if not isinstance(document, dict):
+        return None, ["it holds no config, and there is no config.json beside it"]
+    inner = document.get("dflash_config")
+    nested: dict[str, Any] = inner if isinstance(inner, dict) else {}
+    problems = [
+        f"{name} is set: not a DFlash drafter of the kind that the harness loads"
+        for name in (
+            "conv_kernel_size",
+            "selector_rank",
+            "projector_type",
+            "attention_sink_bias",
+            "sample_from_anchor",
+        )
+        if nested.get(name) or document.get(name)
+    ]
+    if document.get("speculators_model_type"):
+        problems.append("a speculators checkpoint: its taps are numbered one higher; convert it first")
+    config: dict[str, Any] = {}
+    for name in (*NUMBERS, *NEEDED):
+        value = nested.get(name) if nested.get(name) is not None and name in NEEDED else document.get(name)
+        if value is None:
+            problems.append(f"its config has no {name}")
+        elif name == "target_layer_ids":
+            if isinstance(value, list) and value and all(type(one) is int for one in value):
+                config[name] = value
+            else:
+                problems.append(f"its config's {name} is no list of layer numbers")
+        elif type(value) is int and value >= 0:
+            config[name] = value
+        else:
+            problems.append(f"its config's {name} is {value!r}, no whole number")
+    return (config if len(config) == len(NUMBERS) + len(NEEDED) else None), problems
+
+
+def _compare(wanted: dict[str, tuple[int, ...]], named: dict[str, TensorFacts]) -> list[str]:
+    problems = []
+    missing, extra = sorted(wanted.keys() - named.keys()), sorted(named.keys() - wanted.keys())
+    if missing:
+        problems.append(f"{len(missing)} of {len(wanted)} tensors missing: {_few(missing)}")
+    if extra:
+        problems.append(f"{len(extra)} tensors that a drafter does not have: {_few(extra)}")
+    shapes = [
+        f"{name} is {list(named[name].shape)}, its config says {list(wanted[name])}"
+        for name in sorted(wanted.keys() & named.keys())
+        if named[name].shape != wanted[name]
+    ]
+    dtypes = sorted({one.dtype for one in named.values()} - set(DTYPES))
+    if shapes:
+        problems.append(f"{len(shapes)} tensors of another shape: {_few(shapes)}")
+    if dtypes:
+        problems.append(f"tensors of type {', '.join(dtypes)}; the harness loads {' and '.join(DTYPES)}")
+    return problems
+
+
+def _few(names: Any) -> str:
+    names = list(names)
+    more = f" and {len(names) - 4} more" if len(names) > 4 else ""
+    return ", ".join(names[:4]) + more if names else "none"

@@ -1,0 +1,59 @@
+"""Ask a host what one of its checkpoints is and holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import ValidationError
+
+from hostkit.checkpoints.models import Contents
+from hostkit.errors import ProtocolError
+from hostkit.transport.base import Transport
+from hostkit.transport.program import run_program
+
+BUDGET = 120.0  # seconds; 242 records take a few hundredths, 71 thousand about ten
+
+
+def inspect_checkpoint(
+    transport: Transport,
+    python: str,
+    path: str,
+    *,
+    marker: str | None = None,
+    weights: list[str] | None = None,
+    timeout: float | None = BUDGET,
+) -> Contents:
+    """Return what the checkpoint at `path` is and holds; its pickle is read as symbols, nothing is imported.
+
+    A checkpoint that is not whole or not understood is returned too, with its `code` and `reason`. `weights`:
+    tell the tensors of these top-level keys only.
+    """
+    request: dict[str, Any] = {"op": "inspect", "path": path, "marker": marker, "weights": weights}
+    return _contents(run_program(transport, python, "torchzip", request, timeout=timeout), transport.host)
+
+
+def look(transport: Transport, python: str, path: str, *, marker: str | None = None) -> Contents:
+    """Return size, mtime, inode and completeness alone: a second look, which reads next to nothing."""
+    request: dict[str, Any] = {"op": "look", "path": path, "marker": marker}
+    return _contents(run_program(transport, python, "torchzip", request, timeout=BUDGET), transport.host)
+
+
+def list_checkpoints(
+    transport: Transport, python: str, root: str, pattern: str, *, marker: str | None = None
+) -> list[dict[str, Any]]:
+    """Return what `completeness.candidates` says of a run's folder, ascending by step."""
+    request: dict[str, Any] = {"op": "list", "path": root, "pattern": pattern, "marker": marker}
+    reply = run_program(transport, python, "torchzip", request, timeout=BUDGET)
+    found = reply.get("candidates")
+    if not isinstance(found, list):
+        raise ProtocolError("the list of checkpoints is no list", where=transport.host)
+    return found
+
+
+def _contents(reply: dict[str, Any], host: str) -> Contents:
+    try:
+        return Contents.model_validate(reply)
+    except ValidationError as error:
+        raise ProtocolError(
+            f"the reply about a checkpoint is not what it should be: {error}", where=host
+        ) from error

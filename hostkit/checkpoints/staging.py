@@ -1,0 +1,259 @@
+"""Bring a checkpoint from where it is written to where it is read: whole, proven, under its final name, or not at all.
+
+The destination pulls with its own rsync, over its own route. Nothing is hashed on the source.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import posixpath
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from pydantic import Field
+
+from hostkit.checkpoints.models import Candidate, Value
+from hostkit.checkpoints.plan import StagePlan, marker_of, plan_stage
+from hostkit.checkpoints.reading import look
+from hostkit.checkpoints.rsync_exit import failure
+from hostkit.errors import BusyError, CannotCreateError, DataError, HostkitError
+from hostkit.inventory.models import Inventory
+from hostkit.transport.connections import Connections
+from hostkit.transport.program import run_program
+
+KEEP = 3  # staged checkpoints of a run that stay
+POLL = 1.0  # seconds between two looks at the copy's progress
+
+Progress = Callable[[str, int, int], None]
+"""Called with the phase (copy, wait, prove), the bytes there so far, and the bytes in all."""
+
+
+class Staged(Value):
+    """A staged checkpoint: where it is, what proves it, and how it came."""
+
+    path: str
+    host: str
+    sha256: str
+    bytes: int
+    step: int
+    route: tuple[str, ...]
+    method: str
+    reused: bool = False
+    resumed_at: int = 0
+    seconds: float = 0.0
+    crc_proven: int = 0
+    crc_unrecorded: int = 0
+    removed: tuple[str, ...] = ()
+    manifest: dict[str, Any] = Field(default_factory=dict)
+
+
+def stage(  # noqa: PLR0917  (a seam: called by position)
+    connections: Connections,
+    inventory: Inventory,
+    run: str,
+    candidate: Candidate,
+    dest_host: str,
+    dest_dir: str,
+    *,
+    progress: Progress | None = None,
+    plan: StagePlan | None = None,
+    keep: int = KEEP,
+) -> Staged:
+    """Stage one checkpoint, or find it staged. `plan`: what `plan_stage` returned, where it was shown before."""
+    began = time.monotonic()
+    plan = plan or plan_stage(connections, inventory, run, candidate, dest_host, dest_dir)
+    return _Staging(connections, inventory, plan, progress or _silent, keep).go(began)
+
+
+def _silent(_phase: str, _done: int, _total: int) -> None:
+    """Nobody watches."""
+
+
+class _Staging:
+    def __init__(
+        self, connections: Connections, inventory: Inventory, plan: StagePlan, progress: Progress, keep: int
+    ) -> None:
+        self.connections = connections
+        self.inventory = inventory
+        self.plan = plan
+        self.progress = progress
+        self.keep = keep
+
+    def go(self, began: float) -> Staged:
+        for obstacle in self.plan.obstacles():
+            raise obstacle
+        found = self._staged_already(began) if self.plan.staged else None
+        resumed = self.plan.arrived
+        while found is None:
+            reply = self._receive()
+            if reply.get("refused") == "busy":
+                self._wait()  # another command copies the very same: what it brings is ours too
+                found = self._staged_already(began)
+                continue
+            resumed = reply.get("resumed_at", 0)
+            self._judge(reply)
+            if "damaged" in reply:
+                self._receiver("discard")
+                if resumed:
+                    continue  # what lay there from before may have been at fault: once more, from the first byte
+                raise DataError(
+                    f"the copy does not prove whole: {reply['damaged']}",
+                    where=f"{self.plan.source}:{self.plan.source_path}",
+                    hint="damaged on the source's disk, or on the way; nothing was staged",
+                )
+            self._same_source()
+            found = self._publish(reply["proofs"], resumed, began)
+        return found
+
+    def _staged_already(self, began: float) -> Staged | None:
+        self.progress("prove", self.plan.bytes, self.plan.bytes)
+        reply = self._receiver("prove")
+        if not reply.get("proven"):
+            return None
+        return self._result(reply["manifest"], began, reused=True)
+
+    def _receive(self) -> dict[str, Any]:
+        """Run the copy on the destination, and tell how far it is meanwhile."""
+        plan = self.plan
+        replies: list[dict[str, Any]] = []
+        errors: list[BaseException] = []
+        files = [file.model_dump() for file in plan.contents.files]
+
+        def work() -> None:
+            try:
+                replies.append(self._receiver("receive", argv=list(plan.argv), names=plan.names, files=files))
+            except BaseException as error:  # noqa: BLE001  (raised again by the one who waits)
+                errors.append(error)
+
+        worker = threading.Thread(target=work, daemon=True, name="stage")
+        worker.start()
+        while worker.is_alive():
+            worker.join(POLL if self.progress is not _silent else None)
+            if worker.is_alive():
+                self._tell("copy")
+        for error in errors:
+            raise error
+        return replies[0]
+
+    def _tell(self, phase: str) -> dict[str, Any]:
+        try:
+            reply = self._receiver("progress")
+        except HostkitError:
+            return {}  # the copy itself says what is wrong
+        done = int(reply.get("arrived", 0))
+        self.progress(
+            "prove" if phase == "copy" and done >= self.plan.bytes else phase, done, self.plan.bytes
+        )
+        return reply
+
+    def _wait(self) -> None:
+        """Wait until nobody else copies, as long as that copy moves."""
+        newest, since = -1, time.monotonic()
+        while True:
+            reply = self._receiver("progress")
+            if not reply.get("holder"):
+                return
+            if reply["arrived"] != newest:
+                newest, since = reply["arrived"], time.monotonic()
+            if time.monotonic() - since > 1800:
+                raise BusyError(
+                    f"another command (process {reply['holder'].get('pid', 'unknown')}) has it, and does not move",
+                    where=self.plan.destination,
+                )
+            self.progress("wait", reply["arrived"], self.plan.bytes)
+            time.sleep(POLL)
+
+    def _judge(self, reply: dict[str, Any]) -> None:
+        plan = self.plan
+        where = f"{plan.destination}:{plan.folder}"
+        if reply.get("refused") == "space":
+            raise CannotCreateError(
+                f"{reply['what']}: {reply.get('need', 'some')} bytes to come, {reply.get('free', 'too few')} free",
+                where=where,
+                hint="disk full; what has come so far stays, and the same command goes on with it",
+            )
+        if reply.get("refused"):
+            raise CannotCreateError(str(reply["what"]), where=where)
+        error = failure(
+            int(reply["exit"]), str(reply["said"]), source=plan.source, destination=plan.destination
+        )
+        if error is not None:
+            raise error
+
+    def _same_source(self) -> None:
+        """Look at the source again: what was copied must be what is there, and what was chosen."""
+        plan = self.plan
+        saved = self.inventory.runs[plan.run].checkpoints
+        marker = marker_of(saved.marker if saved else None, plan.step)
+        transport = self.connections.transport(plan.source)
+        now = look(transport, self.inventory.hosts[plan.source].python, plan.source_path, marker=marker)
+        if now.identity == plan.contents.identity and now.complete:
+            return
+        self._receiver("discard")
+        what = (
+            "source vanished while it was copied"
+            if now.size is None
+            else "source changed while it was copied"
+        )
+        raise DataError(
+            what,
+            where=f"{plan.source}:{plan.source_path}",
+            hint="nothing was staged; the same command chooses again",
+        )
+
+    def _publish(self, proofs: list[dict[str, Any]], resumed: int, began: float) -> Staged:
+        plan = self.plan
+        sha256 = proofs[0]["sha256"]
+        if len(proofs) > 1:
+            lines = sorted(f"{one['name']}\0{one['sha256']}\n" for one in proofs)
+            sha256 = hashlib.sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
+        manifest = {
+            "schema": "hostkit.staged/1",
+            "run": plan.run,
+            "step": plan.step,
+            "step_inside": plan.contents.step,
+            "format": plan.format,
+            "entry": plan.entry,
+            "method": plan.method,
+            "route": list(plan.route),
+            "sha256": sha256,
+            "bytes": plan.bytes,
+            "source": {"host": plan.source}
+            | plan.contents.model_dump(include={"path", "size", "mtime_ns", "inode"}),
+            "files": proofs,
+        }
+        reply = self._receiver("publish", manifest=manifest, keep=self.keep)
+        if reply.get("refused") == "busy":
+            self._wait()
+            found = self._staged_already(began)
+            if found is not None:
+                return found
+            raise BusyError("another command took the copy over", where=plan.destination, hint="try again")
+        if reply.get("refused"):
+            raise DataError(str(reply["what"]), where=f"{plan.destination}:{plan.folder}")
+        return self._result(reply["manifest"], began, removed=tuple(reply["removed"]), resumed_at=resumed)
+
+    def _result(self, manifest: dict[str, Any], began: float, **more: Any) -> Staged:
+        plan, proofs = self.plan, manifest["files"]
+        return Staged(
+            path=posixpath.normpath(posixpath.join(plan.folder, plan.name, manifest["entry"])),
+            host=plan.destination,
+            sha256=manifest["sha256"],
+            bytes=manifest["bytes"],
+            step=manifest["step"],
+            route=tuple(manifest["route"]),
+            method=manifest["method"],
+            seconds=time.monotonic() - began,
+            crc_proven=sum(one.get("crc_proven", 0) for one in proofs),
+            crc_unrecorded=sum(one.get("crc_unrecorded", 0) for one in proofs),
+            manifest=manifest,
+            **more,
+        )
+
+    def _receiver(self, op: str, **more: Any) -> dict[str, Any]:
+        plan = self.plan
+        host = self.inventory.hosts[plan.destination]
+        request = {"op": op, "folder": plan.folder, "name": plan.name, "state": host.state, **more}
+        return run_program(self.connections.transport(plan.destination), host.python, "receiver", request)

@@ -1,0 +1,90 @@
+"""Which staged checkpoints are let go: all but the newest few of a run, and never one that somebody uses.
+
+Travels to hosts: standard library only, Python 3.8 or newer.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import shutil
+from typing import Any
+
+NEEDS = ()
+
+
+def prune(folder: str, newest: str, run: str, keep: int, state: str | None) -> list[str]:
+    """Remove the run's staged checkpoints beyond the newest `keep`, but those in use; return what went."""
+    mine = []
+    for name in os.listdir(folder):
+        try:
+            with open(os.path.join(folder, name, "manifest.json"), encoding="utf-8") as file:
+                manifest = json.load(file)
+            if manifest.get("run") == run and manifest.get("schema", "").startswith("hostkit.staged/"):
+                mine.append((name == newest, float(manifest["staged_at"]), name))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            continue  # not one of ours: not ours to remove
+    removed = []
+    for left in glob.glob(os.path.join(glob.escape(folder), ".staging", "*.going")):
+        shutil.rmtree(left, ignore_errors=True)  # a removal that was cut short
+    for _, _, name in sorted(mine, reverse=True)[max(1, keep) :]:
+        path = os.path.join(folder, name)
+        if users(path, path, state):
+            continue
+        aside = os.path.join(folder, ".staging", name + ".going")
+        os.rename(path, aside)  # at once away from its name, so that half of it is never found there
+        shutil.rmtree(aside, ignore_errors=True)
+        removed.append(path)
+    return removed
+
+
+def users(path: str, now: str, state: str | None) -> list[str]:
+    """Return who uses what was staged at `path` (and lies at `now`): processes that have it open, jobs to come."""
+    found = []
+    for pid in os.listdir("/proc"):
+        if pid.isdigit() and int(pid) != os.getpid() and _holds(pid, (path + "/", now + "/")):
+            found.append("process " + pid)
+    return found + ["job " + job for job in _jobs(path, state)]
+
+
+def _holds(pid: str, prefixes: tuple[str, ...]) -> bool:
+    try:
+        for number in os.listdir("/proc/%s/fd" % pid):
+            if os.readlink("/proc/%s/fd/%s" % (pid, number)).startswith(prefixes):
+                return True
+        with open("/proc/%s/maps" % pid, encoding="utf-8", errors="surrogateescape") as maps:
+            return any(prefix in line for line in maps for prefix in prefixes)
+    except OSError:
+        return False  # ended, or another user's: theirs are told by their jobs
+
+
+def _jobs(path: str, state: str | None) -> list[str]:
+    """Return the unfinished jobs whose spec names the path."""
+    base = state or os.path.join(os.path.expanduser("~"), ".local", "state", "hostkit")
+    found = []
+    for spec in glob.glob(os.path.join(glob.escape(base), "jobs", "*", "spec.json")):
+        try:
+            with open(spec, encoding="utf-8") as file:
+                named = _names(json.load(file), path)
+        except (OSError, ValueError):
+            continue
+        if named and not _ended(os.path.join(os.path.dirname(spec), "status.json")):
+            found.append(os.path.basename(os.path.dirname(spec)))
+    return found
+
+
+def _names(value: Any, path: str) -> bool:
+    if isinstance(value, str):
+        return value == path or path + "/" in value
+    if isinstance(value, dict):
+        return any(_names(one, path) for one in value.values())
+    return isinstance(value, list) and any(_names(one, path) for one in value)
+
+
+def _ended(status: str) -> bool:
+    try:
+        with open(status, encoding="utf-8") as file:
+            return json.load(file).get("state") not in (None, "running", "starting", "unknown")
+    except (OSError, ValueError, AttributeError):
+        return False
