@@ -13,6 +13,7 @@ from typing import Any
 
 from hostkit.inventory.document import Document
 from hostkit.inventory.faults import Fault, Path, shown
+from hostkit.inventory.known import suggestion
 from hostkit.inventory.values import regular_expression
 
 _KINDS = ("address", "alias", "pct", "local")
@@ -51,7 +52,7 @@ def notes(document: Document) -> Iterator[Fault]:
     for name, host in _entries(document, "hosts").items():
         kind = next((kind for kind in ("pct", "local") if host.get(kind)), None)
         for key in _OF_SSH if kind else ():
-            if key in host:
+            if key in host and host[key] != "forward":
                 path = ("hosts", name, key)
                 yield Fault(
                     document.line(path),
@@ -84,7 +85,7 @@ def _alike(entries: Entries, group: str) -> Found:
 def _kinds(hosts: Entries) -> Found:
     for name, host in hosts.items():
         given = [kind for kind in _KINDS if kind in host]
-        if not given:
+        if not given and not _misspelt(host):
             instead = "write one of address (an ssh server), alias (your ssh config), pct (a container), local: true"
             yield ("hosts", name), "nothing says what this host is", instead
         elif len(given) > 1:
@@ -99,6 +100,12 @@ def _kinds(hosts: Entries) -> Found:
                 "this machine is not reached through another",
                 "take via or local out",
             )
+
+
+def _misspelt(host: dict[str, Any]) -> bool:
+    """Does a key of this host, which the models refuse, mean what the host is?"""
+    meant = {f"did you mean {kind}?" for kind in _KINDS}
+    return any(key.split(":")[0] in _KINDS or suggestion(key, ("hosts", "")) in meant for key in host)
 
 
 def _routes(hosts: Entries) -> Found:
@@ -121,7 +128,8 @@ def _routes(hosts: Entries) -> Found:
         elif "pct" not in host and "local" not in host and host.get("login", "forward") == "forward":
             inner = next((hop for hop in chain[1:] if _ends_tunnel(hosts[hop], hosts)), None)
             if inner is not None:
-                what = f"no tunnel passes {inner}, {'a container' if 'pct' in hosts[inner] else 'whose login is there'}"
+                why = "is a container" if "pct" in hosts[inner] else "is itself reached by `login: there`"
+                what = f"no tunnel goes on from {inner}, which {why}"
                 yield path, what, "write login: there, so that ssh is run on it"
 
 
@@ -157,7 +165,7 @@ def _same_container(hosts: Entries) -> Found:
 
 
 def _users(hosts: Entries) -> Found:
-    addresses = {host.get("address") for host in hosts.values()} | set(hosts)
+    addresses = {str(host.get("address")) for host in hosts.values()} | set(hosts)
     for name, host in hosts.items():
         user = host.get("user")
         if isinstance(user, str) and "@" in user and user.rpartition("@")[2] in addresses:
@@ -244,7 +252,8 @@ def _evals(evals: Entries, runs: Entries, hosts: Entries, document: Document) ->
 
 
 def _template(path: Path, command: object) -> Found:
-    words = [word for word in command if isinstance(word, str)] if isinstance(command, list) else []
+    command = command if isinstance(command, list) else []
+    words = [word for word in command if isinstance(word, str)]
     used = [match for word in words for match in re.findall(r"\{(\w*)\}", word)]
     for index, word in enumerate(words):
         for unknown in re.findall(r"\{(\w*)\}", word):
@@ -253,7 +262,7 @@ def _template(path: Path, command: object) -> Found:
                 instead = f"write {{{near[0]}}}" if near else "known: {checkpoint} {out} {blocks}"
                 yield (*path, index), f"{{{unknown}}} is not known", instead
     for needed in ("checkpoint", "out"):
-        if words and needed not in used:
+        if words and len(words) == len(command) and needed not in used:
             yield (
                 path,
                 f"the command says nowhere {{{needed}}}",

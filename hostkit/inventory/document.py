@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
-from yaml.events import AliasEvent, NodeEvent
+from yaml.events import AliasEvent
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from hostkit.inventory.faults import Fault, Path, shown
@@ -78,13 +78,13 @@ class _TooMuchError(Exception):
 
 
 class StrictLoader(yaml.SafeLoader):
-    """SafeLoader that counts while it composes, and refuses explicit tags. It constructs nothing."""
+    """SafeLoader that counts while it composes, and notes explicit tags. It constructs nothing."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self.nodes = 0
         self.depth = 0
-        self.tagged: list[Fault] = []
+        self.tags: dict[int, str] = {}  # of the nodes that bear an explicit one
 
     def compose_node(self, parent: Node | None, index: Any) -> Node | None:
         event = self.peek_event()  # type: ignore[no-untyped-call]
@@ -95,13 +95,10 @@ class StrictLoader(yaml.SafeLoader):
             raise _TooMuchError(line, f"more than {MOST_NODES} values", "is this the right file?")
         if self.depth > DEEPEST:
             raise _TooMuchError(line, f"nested deeper than {DEEPEST} levels", "is a bracket open?")
-        if isinstance(event, NodeEvent) and not isinstance(event, AliasEvent):
-            tag = getattr(event, "tag", None)
-            if tag is not None:
-                what = f"a tag, {shown(tag)}"
-                self.tagged.append(Fault(line, (), what, "write the value alone, in quotes if it is text"))
         node = super().compose_node(parent, index)
         self.depth -= 1
+        if node is not None and not isinstance(event, AliasEvent) and getattr(event, "tag", None) is not None:
+            self.tags[id(node)] = event.tag
         return node
 
 
@@ -112,14 +109,13 @@ def parse(text: str, environ: Mapping[str, str] | None = None) -> Document:
     try:
         loader = StrictLoader(text)
         root = loader.get_single_node()
-        document.faults += loader.tagged
         if root is None:
             document.faults.append(Fault(1, (), "the file holds no values", "copy the example"))
         elif not isinstance(root, MappingNode):
             what = f"the file is {_kind(root)}, not a mapping"
             document.faults.append(Fault(_line(root), (), what, "begin with `hostkit: 1`"))
         else:
-            _Conversion(document, os.environ if environ is None else environ).convert(root)
+            _Conversion(document, loader.tags, os.environ if environ is None else environ).convert(root)
     except _TooMuchError as error:
         document.faults.append(error.fault)
         document.data = MISSING
@@ -139,8 +135,9 @@ def parse(text: str, environ: Mapping[str, str] | None = None) -> Document:
 class _Conversion:
     """Nodes to values. Aliases are written out, each counted, so that a bomb ends early."""
 
-    def __init__(self, document: Document, environ: Mapping[str, str]) -> None:
+    def __init__(self, document: Document, tags: dict[int, str], environ: Mapping[str, str]) -> None:
         self.document = document
+        self.tags = tags
         self.environ = environ
         self.count = 0
         self.open: list[Node] = []
@@ -152,9 +149,15 @@ class _Conversion:
 
     def value(self, node: Node, path: Path, key_line: int) -> Any:
         self._step(node)
+        if id(node) in self.tags:
+            self.document.places[path] = Place(_line(node), _column(node), key_line)
+            return self._tagged(node, path)
         if isinstance(node, ScalarNode):
             return self._scalar(node, path, key_line)
         self.document.places[path] = Place(_line(node), _column(node), key_line)
+        if (word := _placeholder(node)) is not None:
+            what = f"{{{word}}} without quotes is a mapping to YAML"
+            return self._fault(node, path, what, f'write "{{{word}}}" in quotes')
         if any(node is outer for outer in self.open):
             return self._fault(node, path, "this alias stands inside its own anchor", "write the value out")
         self.open.append(node)
@@ -207,7 +210,9 @@ class _Conversion:
         sources = node.value if isinstance(node, SequenceNode) else [node]
         for source in sources:
             self._step(source)
-            if not isinstance(source, MappingNode):
+            if id(source) in self.tags:
+                self._tagged(source, (*path, "<<"))
+            elif not isinstance(source, MappingNode):
                 what = f"<< merges mappings, and this is {_kind(source)}"
                 self._fault(source, (*path, "<<"), what, "write `<<: *anchor` of a mapping")
             elif any(source is outer for outer in self.open):
@@ -226,6 +231,9 @@ class _Conversion:
             return None
         text: str = node.value
         faulty = (*path, text)
+        if id(node) in self.tags:
+            self._tagged(node, faulty, keep=True)
+            return text
         if node.style is not None:
             if _CONTROL.search(text) or not text:
                 self._fault(node, faulty, f"{shown(text)} is not a name", "write a word", keep=True)
@@ -240,7 +248,8 @@ class _Conversion:
             return text
         kind = plain(text)
         if isinstance(kind, Surprise):
-            self._fault(node, faulty, kind.what, kind.instead, keep=True)
+            instead = kind.instead if text[:1].isalpha() else "begin a name with a letter"
+            self._fault(node, faulty, kind.what, instead, keep=True)
         elif not isinstance(kind, str):
             sort = "a truth value" if isinstance(kind, bool) else "a number"
             what = f"the key {shown(text)} is {sort}, and a key is a word"
@@ -280,6 +289,12 @@ class _Conversion:
         self.document.faulty.add((*path, "[key]") if keep else path)
         return MISSING
 
+    def _tagged(self, node: Node, path: Path, *, keep: bool = False) -> Missing:
+        tag = self.tags[id(node)].replace("tag:yaml.org,2002:", "!!")
+        return self._fault(
+            node, path, f"a tag, {shown(tag)}", "write the value alone, a text in quotes", keep=keep
+        )
+
     def _step(self, node: Node) -> None:
         self.count += 1
         self.visits[id(node)] = self.visits.get(id(node), 0) + 1
@@ -316,7 +331,19 @@ def _column(node: Node) -> int:
     return int(node.start_mark.column) + 1
 
 
+def _placeholder(node: Node) -> str | None:
+    """Return the word of `{word}`, which is a mapping of it to nothing."""
+    if isinstance(node, MappingNode) and node.flow_style and len(node.value) == 1:
+        key, value = node.value[0]
+        lone = isinstance(key, ScalarNode) and isinstance(value, ScalarNode)
+        if lone and value.style is None and not value.value and re.fullmatch(r"\w+", key.value):
+            return str(key.value)
+    return None
+
+
 def _kind(node: Node) -> str:
     if isinstance(node, MappingNode):
         return "a mapping"
-    return "a list" if isinstance(node, SequenceNode) else f"the word {shown(node.value)}"
+    if isinstance(node, SequenceNode):
+        return "a list"
+    return f"the word {shown(node.value)}" if node.value else "nothing"

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
-from hostkit.inventory.faults import Path, shown
+from hostkit.inventory.faults import Path
 from hostkit.inventory.models import Inventory
 
 _CLOSE = 0.58  # of difflib's ratio; below it two words have nothing to do with each other
@@ -39,6 +39,8 @@ def example_at(path: Path) -> Any:
         field = model.model_fields.get(path[-1])
         if field and field.examples:
             return field.examples[0]
+    if len(path) > 1 and isinstance(entries := example_at(path[:-1]), dict | list) and entries:
+        return next(iter(entries.values() if isinstance(entries, dict) else entries))
     return None
 
 
@@ -69,6 +71,12 @@ def _nearest(word: str, names: dict[str, str]) -> tuple[float, str]:
         ((SequenceMatcher(None, word, name).ratio(), full) for full, name in names.items()), default=(0.0, "")
     )
     return best if best[0] >= _CLOSE else (0.0, "")
+
+
+def _likeness(word: str, name: str) -> float:
+    ratio = SequenceMatcher(None, word, name).ratio()
+    begins = len(word) >= 4 and (name.startswith(word) or word.startswith(name))
+    return max(ratio, 0.9) if begins else ratio
 
 
 def _keys(model: type[BaseModel] | None) -> list[str]:
@@ -116,15 +124,13 @@ def _inside(annotation: Any) -> Any:
 
 
 def kind_at(path: Path) -> str:
-    """Return in words what belongs at path: a mapping, a list, a text, a whole number, true or false."""
+    """Return in words what belongs at path: a mapping, a list, a text, a whole number, a choice."""
     inside = _inside(_annotation(path))
     origin = get_origin(inside) or inside
     if origin is dict or (isinstance(origin, type) and issubclass(origin, BaseModel)):
         return "a mapping"
     if origin is typing.Literal:
-        return "one of " + ", ".join(
-            shown(choice) if isinstance(choice, str) else str(choice) for choice in get_args(inside)
-        )
+        return " or ".join(str(choice).lower() for choice in get_args(inside))
     return {
         list: "a list",
         str: "a text",

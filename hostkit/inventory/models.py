@@ -355,7 +355,7 @@ class Eval(Model):
 
 def _version(value: object) -> object:
     if type(value) is not int or value != 1:
-        raise ValueError(f"this hostkit reads format 1, and not {value!r}; write hostkit: 1")
+        raise ValueError("this hostkit reads format 1 and no other; write hostkit: 1")
     return value
 
 
@@ -373,6 +373,10 @@ class Inventory(Model):
         description="a place for anchors (&name) that entries merge with `<<: *name`; not read itself",
     )
     hosts: dict[Name, Host] = Field(min_length=1, examples=[{"trainer": {"address": "10.1.2.3"}}])
-    runs: dict[Name, Run] = Field(default={}, examples=[{}])
-    evals: dict[Name, Eval] = Field(default={}, examples=[{}])
+    runs: dict[Name, Run] = Field(
+        default={}, examples=[{"training": {"host": "trainer", "process": {"script": "train.py"}}}]
+    )
+    evals: dict[Name, Eval] = Field(
+        default={}, examples=[{"drafter": {"run": "training", "host": "trainer"}}]
+    )
     notify: list[Text] = Field(default=[], description="where a sweep reports to", examples=[[]])

@@ -74,7 +74,7 @@ def _surprise(text: str) -> Surprise | None:
         return _number(text, "is octal, hexadecimal or binary", str(int(text.replace("_", ""), 0)))
     if _LEADING_ZERO.fullmatch(text):
         digits = text.replace("_", "").lstrip("+-")
-        octal = f", octal {int(digits, 8)}" if re.fullmatch(r"[0-7]+", digits) else ", or text"
+        octal = f", octal {int(digits, 8)}" if re.fullmatch(r"[0-7]+", digits) else ", text"
         return _number(
             text,
             f"with its leading zero is decimal to some readers{octal} to others",

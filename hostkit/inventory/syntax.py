@@ -41,7 +41,8 @@ def explain(error: yaml.YAMLError, text: str) -> Fault:
     lines = text.splitlines()
     if "found unexpected end of stream" in said and error.context_mark:
         line = error.context_mark.line + 1  # where the quote was opened, not where the file ends
-    what = f"YAML: {error.problem or error.context}"
+    problem = error.problem or error.context or ""
+    what = f"YAML: {error.context} {problem}" if problem.startswith("but ") else f"YAML: {problem}"
     written = lines[line - 1].strip() if line <= len(lines) else ""
     hint = next((hint for part, hint in _HINTS if part in said), "look at this line and the one before")
     if "found a tab" in said or ("\t" in written and "token" in said):

@@ -27,25 +27,25 @@ _MEANT = {
 
 
 def _quantity(value: object, units: Mapping[str, float], what: str, example: str) -> float:
-    text = value if isinstance(value, str) else str(value)
-    match = _QUANTITY.fullmatch(text.strip())
-    if match and match[2] in units and isinstance(value, str):
-        quantity = float(match[1]) * units[match[2]]
-        if quantity > 0:
-            return quantity
-        raise ValueError(f"{shown(text)} is nothing; write a {what} above zero, such as {example}")
     usual = f"a number with a unit ({', '.join(units)}), such as {example}"
-    if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
-        raise ValueError(f"{text} has no unit; write {' or '.join(text + unit for unit in list(units)[1:4])}")
-    if match:
-        meant = _MEANT.get(match[2].lower()) or next(iter(get_close_matches(match[2], units, 1)), None)
-        if meant in units:
-            raise ValueError(f"{shown(text)} has an unknown unit; write {match[1]}{meant}, or {usual}")
-    if re.fullmatch(r"-?[0-9.]+", text.strip()):
-        raise ValueError(f"{shown(text)} has no unit, or is no {what}; write {usual}")
-    if isinstance(value, str | int | float):
-        raise ValueError(f"{shown(text)} is not a {what}; write {usual}")
-    raise ValueError(f"this is not a {what}; write {usual}")
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError(f"this is not a {what}; write {usual}")
+    if not isinstance(value, str):
+        choices = " or ".join(f"{value}{unit}" for unit in units if unit in ("s", "m", "h", "MiB", "GiB"))
+        raise ValueError(f"{value} has no unit; write {choices if value > 0 else usual}")
+    match = _QUANTITY.fullmatch(value.strip())
+    if match and match[2] in units:
+        if float(match[1]) > 0:
+            return float(match[1]) * units[match[2]]
+        raise ValueError(f"{shown(value)} is nothing; write a {what} above zero, such as {example}")
+    if match and (meant := _meant(match[2].lower(), units)):
+        raise ValueError(f"{shown(value)} has an unknown unit; write {match[1]}{meant}, or {usual}")
+    raise ValueError(f"{shown(value)} is not a {what}; write {usual}")
+
+
+def _meant(word: str, units: Mapping[str, float]) -> str | None:
+    same = next((unit for unit in units if unit.lower() == word), _MEANT.get(word))
+    return same if same in units else next(iter(get_close_matches(word, units, 1)), None)
 
 
 def seconds(text: object) -> float:

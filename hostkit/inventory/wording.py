@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -54,6 +55,8 @@ def _bad_name(path: Path, document: Document) -> Fault:
     if better and not better[0].isalpha():
         better = f"{str(path[0]).removesuffix('s')}{better}"
     what = f"{shown(name)} is not a name"
+    if ":" in name:
+        return Fault(document.line(path), path, what, "is a blank missing after its colon?")
     instead = "begin with a letter, go on with letters, digits, . _ - (63 at most)"
     if better and len(better) < 40:
         instead = f"write {better}, or the like: {instead}"
@@ -76,7 +79,7 @@ def _words(error: ErrorDetails, path: Path, document: Document) -> tuple[str, st
             path, "write a value, such as "
         ) or "write a value, or remove the key"
     if kind == "literal_error":
-        return f"{_said(value)} is not allowed here", f"write {kind_at(path).removeprefix('one of ')}"
+        return f"{_said(value)} is not allowed here", f"write {context['expected'].replace(chr(39), '')}"
     if kind in ("greater_than_equal", "less_than_equal"):
         bound = context.get("ge", context.get("le"))
         side = "least" if kind.startswith("greater") else "most"
@@ -122,10 +125,6 @@ def _example(path: Path, start: str) -> str:
     example = example_at(path)
     if example is None:
         return ""
-    return start + (
-        json.dumps(example).replace('"', "") if isinstance(example, dict | list) else _scalar(example)
-    )
-
-
-def _scalar(example: Any) -> str:
-    return str(example).lower() if isinstance(example, bool) else str(example)
+    if isinstance(example, dict | list):
+        return start + re.sub(r'"([A-Za-z/][A-Za-z0-9_./-]*)"', r"\1", json.dumps(example))
+    return start + (str(example).lower() if isinstance(example, bool) else str(example))
