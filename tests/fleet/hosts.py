@@ -187,6 +187,8 @@ def _lxc_config(slot: Slot, container: Container) -> str:
             f"lxc.net.{index}.veth.pair = {port(container, bridge)}",
             f"lxc.net.{index}.ipv4.address = {_address(slot, bridge, last)}",
             f"lxc.net.{index}.flags = up",
+            # the same after a restart, as Proxmox keeps it: neighbours remember it
+            f"lxc.net.{index}.hwaddr = 02:77:{slot.number:02x}:00:{index:02x}:{container.vmid:02x}",
         ]
     if not container.networks:
         lines.append("lxc.net.0.type = empty")
