@@ -1,0 +1,164 @@
+"""A training's status for a person at three in the morning: the verdict in words first, then why, then figures."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hostkit.liveness.words import age, moment, rate, size
+from hostkit.report.console import harmless
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+    from hostkit.liveness.status import CheckpointStatus, TrainStatus
+
+_STYLES = {
+    "RUNNING": "bold green",
+    "STARTING": "bold green",
+    "FINISHED": "bold blue",
+    "UNKNOWN": "bold yellow",
+}
+_WORDS = {
+    "RUNNING": "alive, and moving",
+    "STARTING": "alive, no step yet, still within its time to start",
+    "FINISHED": "ended well",
+    "STALLED": "alive, but not moving",
+    "DEGRADED": "alive, but not all of its workers are",
+    "DIVERGED": "alive, but its loss is no number any more",
+    "DEAD": "not running",
+    "UNKNOWN": "cannot be told",
+}
+_SHOWN = 5  # checkpoints
+
+
+def show(console: Console, status: TrainStatus, *, brief: bool = False) -> None:
+    """Print one run's status. `brief`: without log lines and older checkpoints, for a list of runs."""
+    for part in _parts(status, brief=brief):
+        console.print(part)
+
+
+def _parts(status: TrainStatus, *, brief: bool) -> list[RenderableType]:
+    from rich.rule import Rule
+    from rich.text import Text
+
+    parts: list[RenderableType] = [_headline(status)]
+    parts += [_row("", line, mark="·") for line in status.evidence]
+    parts += [_row(label, text) for label, text in _figures(status)]
+    for finding in status.findings:
+        parts.append(
+            _row(
+                "act now" if finding.severity > 1 else "look at",
+                finding.text,
+                style="bold red" if finding.severity > 1 else "yellow",
+            )
+        )
+        parts.append(_row("", f"try: {finding.advice}"))
+    parts += [_row(name, url) for name, url in status.links.items()]
+    if not brief:
+        parts += _checkpoints(status)
+        if status.log.lines:
+            parts.append(
+                Rule(
+                    Text(
+                        f"the last {len(status.log.lines)} lines of {harmless(status.log.path or 'the log')}"
+                    ),
+                    style="dim",
+                    align="left",
+                )
+            )
+            parts += [Text(harmless(line), style="dim", overflow="fold") for line in status.log.lines]
+    parts.append(Text())
+    return parts
+
+
+def _headline(status: TrainStatus) -> RenderableType:
+    from rich.text import Text
+
+    style = _STYLES.get(status.verdict, "bold red")
+    line = Text.assemble(
+        (status.verdict, style), f"  {status.run} on {status.host.name}: ", (_WORDS[status.verdict], style)
+    )
+    since = (
+        f"  since {moment(status.since)} ({age(max(0.0, status.at - status.since))})"
+        if status.since < status.at
+        else ""
+    )
+    line.append(since + (f", before that {status.before}" if status.before and since else ""), style="dim")
+    return line
+
+
+def _row(label: str, text: str, *, mark: str = "", style: str = "") -> RenderableType:
+    """Return a label and its text, which wraps beside it at any width."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, 1))
+    table.add_column(width=12, justify="right", style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    table.add_row(Text(mark or label), Text(harmless(text), style=style))
+    return table
+
+
+def _figures(status: TrainStatus) -> list[tuple[str, str]]:
+    step, out = status.step, []
+    if status.last_known:
+        out.append(("last known", status.last_known))
+    if step.live is not None:
+        of = f" of {step.total:,} ({step.percent:.1f} %)" if step.total and step.percent is not None else ""
+        loss = f", loss {step.loss_text}" if step.loss_text else ""
+        out.append(("step", f"{step.live:,}{of}{loss}"))
+        pace = f"{rate(step.rate)} ({step.rate_from})" if step.rate else step.rate_from
+        end = f"; ends in about {age(step.eta)}" if step.eta is not None else "; its end is not known"
+        out.append(("rate", pace + (end if status.processes else "")))
+    newest = next((one for one in status.checkpoints if one.newest), None)
+    if newest is not None:
+        out.append(("saved", _saved(status, newest)))
+    elif status.checkpoints:
+        out.append(("saved", "no complete checkpoint of this attempt"))
+    if step.next_save is not None and status.processes:
+        when = f", in about {age(step.next_save_in)}" if step.next_save_in is not None else ""
+        out.append(("next save", f"step {step.next_save:,}{when}"))
+    out += [("GPUs", line) for line in _gpus(status)]
+    if status.verdict == "UNKNOWN" and len(status.hops) > 1:
+        out.append(("route", " → ".join(f"{hop.name} {hop.state}" for hop in status.hops)))
+    return out
+
+
+def _saved(status: TrainStatus, newest: CheckpointStatus) -> str:
+    step = status.step
+    old = f", {age(newest.age)} old" if newest.age is not None else ""
+    lag = ""
+    if step.lag is not None and step.lag_percent is not None:
+        minutes = f", {age(step.lag_minutes * 60)}" if step.lag_minutes is not None else ""
+        lag = f"; the live weights are {step.lag:,} steps ({step.lag_percent:.0f} % of the run so far{minutes}) ahead"
+    return f"step {newest.step:,}{old}, {size(newest.size or 0)}{lag}"
+
+
+def _gpus(status: TrainStatus) -> list[str]:
+    gpus = status.host.gpus
+    if not gpus:
+        return []
+    return [
+        "; ".join(
+            f"{one.get('index')}: {one.get('use')} %, {one.get('memory_used')} of {one.get('memory_total')} MiB"
+            for one in gpus
+        )
+    ]
+
+
+def _checkpoints(status: TrainStatus) -> list[RenderableType]:
+    """Say what stands beside the newest complete checkpoint and may be mistaken for it."""
+    odd = [one for one in status.checkpoints if not one.complete or one.attempt == "earlier"]
+    rows: list[RenderableType] = []
+    for one in odd[:_SHOWN]:
+        what = (
+            "of an earlier attempt: its step is above the live one"
+            if one.attempt == "earlier"
+            else "incomplete"
+        )
+        rows.append(
+            _row("not taken", f"step {one.step:,}: {what}" + (f" ({one.reason})" if one.reason else ""))
+        )
+    if len(odd) > _SHOWN:
+        rows.append(_row("", f"and {len(odd) - _SHOWN} more (--json shows all)"))
+    return rows
