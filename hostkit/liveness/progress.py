@@ -51,7 +51,10 @@ def measure(
     live, total = log.step, run.total_steps or log.total
     at_most = None if live is None else live + log.interval
     rate, rate_from = _rate(reading, log, main, seen)
-    saves = _saves(reading, main, at_most)
+    every = run.checkpoints.every if run.checkpoints else None
+    # a tail with a single step does not say how seldom the log speaks; what this process wrote itself is its own
+    unsaid = live + (every or 0) if live is not None and not log.interval else None
+    saves = _saves(reading, main, at_most, unsaid)
     newest = next((save for save in saves if save.newest), None)
     saved = newest.candidate.step if newest else None
     lag = percent = minutes = None
@@ -61,7 +64,6 @@ def measure(
         minutes = lag / rate / 60 if rate else None
     if minutes is None and newest is not None and newest.age is not None and main is not None:
         minutes = max(0.0, newest.age) / 60
-    every = run.checkpoints.every if run.checkpoints else None
     due = None if live is None or not every else (max(live, saved or 0) // every + 1) * every
     alive = main is not None and bool(rate)
     return Progress(
@@ -98,14 +100,18 @@ def _rate(
     return steps / elapsed, f"{steps} steps since the last look"
 
 
-def _saves(reading: Reading, main: ProcessFacts | None, at_most: int | None) -> tuple[Save, ...]:
+def _saves(
+    reading: Reading, main: ProcessFacts | None, at_most: int | None, unsaid: int | None
+) -> tuple[Save, ...]:
     """Order checkpoints by step, the highest first, and mark the newest complete one of the live attempt."""
     began = reading.started(main) if main else None
     out: list[Save] = []
     chosen = False
     for one in sorted(reading.run.checkpoints.found, key=lambda one: -one.step):
         written = None if one.mtime_ns is None else one.mtime_ns / 1e9
-        earlier = at_most is not None and one.step > at_most
+        before = began is not None and written is not None and written < began - 1
+        own = unsaid is not None and one.step <= unsaid and began is not None and not before
+        earlier = at_most is not None and one.step > at_most and not own
         newest = one.complete and not earlier and not chosen
         chosen = chosen or newest
         out.append(
@@ -113,7 +119,7 @@ def _saves(reading: Reading, main: ProcessFacts | None, at_most: int | None) -> 
                 candidate=one,
                 age=None if written is None else reading.clock.files - written,
                 attempt="earlier" if earlier else "live",
-                before_start=began is not None and written is not None and written < began - 1,
+                before_start=before,
                 newest=newest,
             )
         )
