@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from hostkit.errors import CannotCreateError, DataError, ProtocolError, RefusedError, UsageError
 from hostkit.inventory.models import Host
-from hostkit.jobs.models import JobState
+from hostkit.jobs.models import JobSpec, JobState
 from hostkit.transport.base import Transport
 from hostkit.transport.program import run_program
 
@@ -58,8 +58,12 @@ def job_state(transport: Transport, found: dict[str, Any]) -> JobState:
     """Read what the host says of a job."""
     document = dict(found)
     claim = document.pop("spec", None) or {}
-    document |= {"host": transport.host, "spec": claim.get("spec"), "attempt": claim.get("attempt", 1)}
-    document["claimed_at"] = claim.get("claimed_at")
+    document |= {
+        "host": transport.host,
+        "spec": _spec(claim.get("spec")),
+        "claimed_at": claim.get("claimed_at"),
+    }
+    document["attempt"] = int(str(found["job"]).partition("-")[2] or 1)
     try:
         return JobState.model_validate(document)
     except ValidationError as error:
@@ -68,3 +72,11 @@ def job_state(transport: Transport, found: dict[str, Any]) -> JobState:
         raise ProtocolError(
             f"the job's record is not understood: {first['loc']}: {first['msg']}", where=where
         ) from error
+
+
+def _spec(claimed: object) -> JobSpec | None:
+    """Read a claimed spec; one that this version does not understand does not hide the job's state."""
+    try:
+        return JobSpec.model_validate(claimed)
+    except ValidationError:
+        return None

@@ -157,7 +157,7 @@ def state(path: str) -> Dict[str, Any]:
     spec = document(path, "spec.json")
     if spec is None:
         if os.path.exists(os.path.join(path, "spec.json")):
-            return _told(name, {}, "unknown", "spec.json is not readable")
+            return _told(name, {"path": path}, "unknown", "spec.json is not readable")
         raise Refused("no-such-job", "there is no job %s here" % name)
     who = document(path, "identity.json")
     status = document(path, "status.json")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -66,10 +68,31 @@ def waiting() -> Callable[..., Any]:
     return until
 
 
+# The interpreter that plays the host's; an older one can be tried with it.
+PYTHON = os.environ.get("HOSTKIT_TEST_PYTHON", sys.executable)
+
+
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
-    state = tmp_path / "state"
-    host = Host.model_validate({"local": True, "python": sys.executable, "state": str(state)})
+    yield from _bench(tmp_path / "state", PYTHON)
+
+
+@pytest.fixture
+def bench_without_groups(tmp_path: Path) -> Iterator[Bench]:
+    """Give a host that shows its processes no control groups, as a container does."""
+    wrapper = tmp_path / "python"
+    flags = "-m" if os.geteuid() == 0 else "-rm"
+    hide = 'umount -R /sys/fs/cgroup 2>/dev/null; exec "$0" "$@"'
+    wrapper.write_text(f"#!/bin/sh\nexec unshare {flags} sh -c '{hide}' {PYTHON} \"$@\"\n")
+    wrapper.chmod(0o755)
+    tried = subprocess.run([str(wrapper), "-c", ""], capture_output=True, check=False)
+    if tried.returncode:
+        pytest.skip(f"no namespaces here: {tried.stderr.decode().strip()}")
+    yield from _bench(tmp_path / "state", str(wrapper))
+
+
+def _bench(state: Path, python: str) -> Iterator[Bench]:
+    host = Host.model_validate({"local": True, "python": python, "state": str(state)})
     inventory = Inventory.model_validate({"hostkit": 1, "archive": "/nowhere", "hosts": {"here": host}})
     with Connections(inventory, here="here") as connections:
         bench = Bench(connections.transport("here"), host, state)
