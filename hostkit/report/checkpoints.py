@@ -1,0 +1,99 @@
+"""Checkpoints for a person: the list with the reason beside each, a staging's plan, and what was staged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from hostkit.liveness.words import age as age_words
+from hostkit.liveness.words import size
+from hostkit.report.console import harmless
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from hostkit.checkpoints import Candidate, Choice, Staged, StagePlan
+
+
+def show_choice(
+    console: Console,
+    run: str,
+    host: str,
+    live: int | None,
+    choice: Choice,
+    *,
+    age: Callable[[Candidate], float | None],
+) -> None:
+    """Print every checkpoint, newest first, and what was decided about it."""
+    from rich.table import Table
+    from rich.text import Text
+
+    at = f", live step {live:,}" if live is not None else ", live step not known"
+    console.print(Text(f"{run} on {host}{at}: {len(choice.ranked)} checkpoints", style="bold"))
+    table = Table(box=None, pad_edge=False)
+    for heading, side in (("", "left"), ("step", "right"), ("size", "right"), ("age", "right")):
+        table.add_column(heading, justify="right" if side == "right" else "left", no_wrap=True)
+    table.add_column("", overflow="fold")
+    for one in choice.ranked:
+        seconds = age(one.candidate)
+        table.add_row(
+            "▸" if one.chosen else "",
+            f"{one.candidate.step:,}",
+            size(one.candidate.size) if one.candidate.size is not None else "?",
+            age_words(seconds) if seconds is not None else "?",
+            Text(harmless(one.why)),
+            style="bold" if one.chosen else "" if one.candidate.complete else "yellow",
+        )
+    console.print(table)
+    if choice.note:
+        console.print(Text(f"note: {harmless(choice.note)}", style="yellow"))
+    if choice.chosen:
+        console.print(Text(harmless(choice.chosen.path), style="dim"))
+
+
+def show_plan(console: Console, plan: StagePlan) -> None:
+    """Print what a staging would do, and what stands in its way."""
+    from rich.text import Text
+
+    room = plan.room
+    rows = [
+        ("checkpoint", f"step {plan.step} of {plan.run}, {plan.format}, {size(plan.bytes)}"),
+        ("from", f"{plan.source}:{plan.source_path}"),
+        ("to", f"{plan.destination}:{plan.path}"),
+        ("route", " → ".join(reversed(plan.route)) + f" (pulled by {plan.destination})"),
+        ("method", f"{plan.method}: {plan.why}"),
+        (
+            "bytes",
+            f"{plan.need:,} to come" + (f", {size(plan.arrived)} there already" if plan.arrived else ""),
+        ),
+        ("space", f"{size(room.get('free', 0))} free, of which {size(room.get('reserve', 0))} stay free"),
+    ]
+    if plan.staged:
+        rows[5] = ("bytes", "none: it is staged already, and would be proven again")
+    if plan.holder:
+        rows.append(("busy", "another command copies it now; this one would wait for it"))
+    for label, text in rows:
+        console.print(Text.assemble((f"{label:>11} ", "dim"), harmless(text)), soft_wrap=True)
+    for error in plan.obstacles():
+        console.print(Text(f"would fail: {harmless(str(error))}", style="bold red"), soft_wrap=True)
+
+
+def show_staged(console: Console, staged: Staged) -> None:
+    """Print where the checkpoint is, and what proves it."""
+    from rich.text import Text
+
+    how = (
+        "was staged already, and proven again" if staged.reused else f"staged in {age_words(staged.seconds)}"
+    )
+    console.print(
+        Text(f"step {staged.step} {how}: {staged.host}:{harmless(staged.path)}", style="bold"), soft_wrap=True
+    )
+    proof = f"{staged.crc_proven} record CRCs proven" if staged.crc_proven else "no CRCs in this format"
+    if staged.crc_unrecorded:
+        proof += f", {staged.crc_unrecorded} records have none recorded"
+    resumed = f", went on at byte {staged.resumed_at:,}" if staged.resumed_at else ""
+    console.print(
+        Text(f"{size(staged.bytes)}{resumed}; {proof}; sha256 {staged.sha256}", style="dim"), soft_wrap=True
+    )
+    for path in staged.removed:
+        console.print(Text(f"let go: {harmless(path)}", style="dim"), soft_wrap=True)
