@@ -34,7 +34,7 @@ class Settings:
 
     target_steps: int = 250
     total_steps: int = 20_000
-    pace: float = 2.0
+    pace: float = 0.3  # seconds of rest after each step
     save_every: int = 50
     block_size: int = 8
     stall: str = "30s"

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from hostkit.identity import Identity
-from hostkit.practice.root import MARK, Root
+from hostkit.practice.root import JOB_MARK, MARK, Root
 
 _PROC = Path("/proc")
 
@@ -76,17 +76,21 @@ def noted(root: Root) -> list[tuple[str, Identity]]:
 
 
 def marked(root: Root) -> list[Identity]:
-    """Return the processes whose environment carries this fleet's mark: descendants that nobody could record."""
-    mark = os.fsencode(f"{MARK}={root.path}")
+    """Return the processes whose environment says that they are this fleet's: descendants nobody could record.
+
+    Either by the fleet's own mark, or by that of a job (which has a clean environment) with its folder here.
+    """
+    mark, job = os.fsencode(f"{MARK}={root.path}"), os.fsencode(f"{JOB_MARK}={root.path}/")
     found = []
     for folder in _PROC.iterdir():
         if not folder.name.isdigit() or int(folder.name) == os.getpid():
             continue
         try:
-            environment = (folder / "environ").read_bytes()
+            entries = (folder / "environ").read_bytes().split(b"\0")
         except OSError:
             continue  # another user's, or gone
-        if mark in environment.split(b"\0") and (who := of(int(folder.name))) is not None:
+        ours = any(entry == mark or entry.startswith(job) for entry in entries)
+        if ours and (who := of(int(folder.name))) is not None:
             found.append(who)
     return found
 

@@ -16,6 +16,7 @@ from hostkit.errors import CannotCreateError, ConfigError
 PVE_NAME = "pve.practice.invalid"  # .invalid never resolves (RFC 6761): only ct129 knows the way
 VMID = 200
 MARK = "HOSTKIT_PRACTICE"  # environment variable of every process of a fleet; its value is the fleet's root
+JOB_MARK = "HOSTKIT_JOB"  # environment variable of every job of hostkit's; its value is the job's folder
 
 _PLAIN = re.compile(
     r"[A-Za-z0-9._/-]{1,70}"

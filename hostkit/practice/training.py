@@ -88,6 +88,10 @@ def command(root: Root, settings: Settings) -> list[str]:
         *("--steps", str(settings.total_steps)),
         *("--save-every", str(settings.save_every)),
         *("--block-size", str(settings.block_size)),
+        *("--recipe", "tiny"),
+        *("--warmup", f"{100 / settings.total_steps:g}"),
+        *("--log-every", "5"),
+        *("--keep", "20"),  # a kept fleet may run for hours
         *("--threads", "1"),
         *("--pace", str(settings.pace)),
     ]
@@ -129,7 +133,8 @@ def live_step(root: Root) -> int:
 
 def _ended(root: Root) -> HostkitError:
     lines = root.train_log.read_text(errors="replace").strip().splitlines() if root.train_log.exists() else []
-    last = lines[-1] if lines else "it said nothing"
+    errors = [str(event["what"]) for line in lines if (event := _json(line)).get("event") == "error"]
+    last = (errors or lines or ["it said nothing"])[-1]
     return HostkitError(f"the training ended by itself: {last}", where=str(root.train_log))
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from hostkit.errors import ConfigError, HostkitError
 from hostkit.inventory import load
+from hostkit.jobs import JobSpec, launch
 from hostkit.practice import furnish, lifecycle, processes, requirements, training
 from hostkit.practice.root import MARK, Root, all_roots
 from hostkit.transport.connections import Connections
@@ -66,6 +67,20 @@ def test_down_leaves_no_process_and_no_file(live: Live) -> None:
     assert not live.root.path.exists()
     for command in commands:
         command.wait(10)
+
+
+def test_down_ends_a_job_that_has_an_environment_of_its_own(own: Root) -> None:
+    inventory = load(own.inventory)
+    code = "import time; print('up', flush=True); time.sleep(600)"
+    spec = JobSpec(kind="eval", name="left behind", argv=(sys.executable, "-S", "-c", code))
+    with Connections(inventory) as connections:
+        state = launch(connections.transport("ct129"), inventory.hosts["ct129"], spec)
+    assert state.state == "running"
+    assert state.identity is not None
+    assert state.identity.payload is not None
+    assert state.identity.payload in processes.marked(own)
+    assert lifecycle.down(own).survivors == []
+    assert not processes.alive(state.identity.payload)
 
 
 def test_a_stopped_process_and_one_that_ignores_sigterm_are_ended_too(own: Root) -> None:
