@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from hostkit.errors import BusyError, CannotCreateError
 
 
 class Record(BaseModel):
-    """What an evaluation that is under way has settled on."""
+    """What an evaluation that is under way has settled on. `job` and `staged` are known once the payload runs."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -28,8 +29,11 @@ class Record(BaseModel):
     started_at: str
     pid: int
     candidate: dict[str, Any]
-    sample: dict[str, Any]
+    sample: str
+    notes: list[str] = []
     verdict_before: dict[str, Any]
+    plan: dict[str, Any] | None = None
+    staged: dict[str, Any] | None = None
     job: str | None = None
     step: str = "find"  # of the pipeline, for whoever asks what goes on
 
@@ -53,7 +57,7 @@ class UnderWay:
             self._lock.acquire(blocking=False)
         except Timeout:
             raise BusyError(
-                f"the evaluation {self.evaluation} is running already: {self._words()}",
+                f"the evaluation {self.evaluation} is running already: {self.words()}",
                 where="this machine",
                 hint="--attach follows it and shows its result",
             ) from None
@@ -64,12 +68,21 @@ class UnderWay:
     def __exit__(self, *_: object) -> None:
         self._lock.release()
 
-    def wait(self) -> None:
-        """Wait until whoever evaluates has ended."""
-        from filelock import FileLock
+    def wait(self, say: Callable[[str], None]) -> None:
+        """Wait until whoever evaluates has ended, telling where that is."""
+        from filelock import FileLock, Timeout
 
-        with FileLock(str(self._lock_path), mode=0o600):
-            pass
+        lock = FileLock(str(self._lock_path), mode=0o600)
+        told = ""
+        while True:
+            try:
+                with lock.acquire(timeout=1):
+                    return
+            except Timeout:
+                words = self.words()
+                if words != told:
+                    told = words
+                    say(words)
 
     def read(self) -> Record | None:
         """Return the record that was left, or is being kept; None when there is none that can be read."""
@@ -78,7 +91,7 @@ class UnderWay:
         except (OSError, ValueError, ValidationError):
             return None
 
-    def write(self, record: Record) -> None:
+    def write(self, record: Record) -> Record:
         """Keep the record, whole or not at all."""
         draft = self.path.with_name(f".{self.path.name}.{os.getpid()}")
         try:
@@ -89,12 +102,14 @@ class UnderWay:
             with suppress(OSError):
                 draft.unlink()
             raise _cannot(self.path, error) from error
+        return record
 
     def close(self) -> None:
         """Forget the record: the evaluation ended."""
         self.path.unlink(missing_ok=True)
 
-    def _words(self) -> str:
+    def words(self) -> str:
+        """Say what is under way."""
         record = self.read()
         if record is None:
             return "it has just begun"

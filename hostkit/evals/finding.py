@@ -1,0 +1,98 @@
+"""Find the checkpoint that is meant, and verify on its host that it is whole and that the harness would load it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hostkit.checkpoints import Candidate, Contents, Fit, choose, fits, inspect_checkpoint
+from hostkit.checkpoints.plan import marker_of
+from hostkit.errors import DataError, UnreachableError
+from hostkit.inventory.models import Inventory
+
+if TYPE_CHECKING:
+    from hostkit.liveness.status import TrainStatus
+    from hostkit.transport.connections import Connections
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The checkpoint, why each newer one was passed over, and what speaks beside the choice."""
+
+    candidate: Candidate
+    notes: tuple[str, ...] = ()
+
+
+def choose_latest(status: TrainStatus) -> Chosen:
+    """Return the newest complete checkpoint of the live attempt. Raises UnreachableError, DataError."""
+    failed = next((hop for hop in status.hops if hop.state == "failed"), None)
+    if failed is not None:
+        stood = tuple(hop.name for hop in status.hops if hop.state == "ok")
+        raise UnreachableError(
+            f"the run's host was not reached: {failed.error}",
+            hop=failed.name,
+            stood=stood,
+            hint="`hostkit train-status` says more; nothing was started",
+        )
+    candidates = [Candidate.model_validate(one) for one in status.checkpoints]
+    live = status.step.live_at_most if status.step.live_at_most is not None else status.step.live
+    choice = choose(candidates, live, started_ns=_started(status))
+    if choice.chosen is None:
+        passed = "; ".join(f"step {one.candidate.step}: {one.why}" for one in choice.ranked[:5])
+        raise DataError(
+            f"run {status.run} has no complete checkpoint ({passed or 'none at all'})",
+            where=status.host.name,
+            hint="`hostkit checkpoints` lists what there is",
+        )
+    notes = [f"step {one.candidate.step} was passed over: {one.why}" for one in choice.passed_over]
+    return Chosen(choice.chosen, tuple(notes + ([choice.note] if choice.note else [])))
+
+
+def _started(status: TrainStatus) -> int | None:
+    """When the live attempt began, by the clock of its host (nanoseconds)."""
+    if status.host.clock is None or not status.processes or status.identity is None:
+        return None
+    return int((status.host.clock - status.processes[0].age) * 1e9)
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What the checkpoint is and holds, and how it fits the harness."""
+
+    contents: Contents
+    fit: Fit
+
+    @property
+    def words(self) -> str:
+        step = f"step {self.fit.step} inside" if self.fit.step is not None else "no step inside"
+        return f"{self.contents.format}, {len(self.contents.tensors)} tensors, {step}; the harness loads it"
+
+
+def verify(connections: Connections, inventory: Inventory, run: str, candidate: Candidate) -> Verified:
+    """Read the checkpoint's keys, shapes and config on its host, and hold them against the harness."""
+    host = inventory.runs[run].host
+    saved = inventory.runs[run].checkpoints
+    contents = inspect_checkpoint(
+        connections.transport(host),
+        inventory.hosts[host].python,
+        candidate.path,
+        marker=marker_of(saved.marker if saved else None, candidate.step),
+    )
+    where = f"{host}:{candidate.path}"
+    if not contents.complete:
+        raise DataError(
+            f"not complete at the second look: {contents.reason}", where=where, hint="run the command again"
+        )
+    fit = fits(contents, step=candidate.step, weights=list(saved.weights) if saved else None)
+    if not fit.ok:
+        raise DataError(
+            "the harness would not load it: " + "; ".join(fit.problems),
+            where=where,
+            hint="nothing was copied; is it the checkpoint of a DFlash drafter?",
+        )
+    return Verified(contents, fit)
+
+
+def source_of(host: str, candidate: Candidate) -> dict[str, Any]:
+    """Return what tells this checkpoint from any other: where it is, and what its file was like."""
+    return {"host": host} | candidate.model_dump(include={"path", "step", "size", "mtime_ns", "inode"})

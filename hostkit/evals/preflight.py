@@ -1,0 +1,93 @@
+"""Before anything long: is the harness there and the same, and is all there that it needs? One list of what is not."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from hostkit.errors import ConfigError, DataError, RefusedError
+from hostkit.evals.harness import Drift, Harness, drift
+from hostkit.evals.request import Places
+from hostkit.inventory.models import Eval, Host
+from hostkit.jobs import install_files
+from hostkit.transport.base import Transport
+
+BUDGET = 120.0  # seconds; it reads config files and headers, and asks the API once
+
+
+def same_harness(
+    transport: Transport, host: Host, harness: Harness, folder: str, *, update: bool, install: bool
+) -> tuple[Drift, str]:
+    """Hold the host's harness against ours; install what is missing. Changed files are refused, or replaced on
+    request. Returns what differed and words for it."""
+    found = drift(transport, host.python, harness, folder)
+    where = f"{transport.host}:{folder}"
+    if found.unreadable:
+        raise DataError("cannot be read: " + ", ".join(found.unreadable), where=where)
+    if found.changed and not update:
+        raise RefusedError(
+            f"the harness there is not ours: {', '.join(found.changed)} differ",
+            rule="harness-drift",
+            where=where,
+            hint="--show-drift prints the difference, --update-harness replaces them",
+        )
+    total = len(harness.names)
+    wanted = [*found.missing, *(found.changed if update else ())]
+    if not wanted:
+        return found, f"{total} of {total} files equal"
+    words = f"{total - len(wanted)} of {total} files equal, {len(wanted)} installed"
+    if install:
+        install_files(transport, host, {name: harness.files[name] for name in wanted}, folder)
+    return found, words if install else words.replace("installed", "to install")
+
+
+@dataclass(frozen=True)
+class Preflight:
+    """What the payload says that it needs and finds; bytes."""
+
+    document: dict[str, Any]
+
+    @property
+    def peak_bytes(self) -> int:
+        return int(self.document["memory"]["peak_bytes"])
+
+    @property
+    def disk_bytes(self) -> int:
+        return int(self.document["disk"]["needed_bytes"])
+
+    @property
+    def words(self) -> str:
+        references = self.document.get("references") or {}
+        cached, of = references.get("cached"), references.get("of")
+        return f"nothing missing; peak memory {_gib(self.peak_bytes)}, references and features cached: {cached} of {of}"
+
+
+def preflight(transport: Transport, evaluation: Eval, flags: list[str]) -> Preflight:
+    """Run the payload's preflight on the evaluation host. Raises ConfigError with everything that is missing."""
+    script = f"{Places(evaluation.workspace).harness}/preflight.py"
+    done = transport.run([evaluation.python, script, *flags], timeout=BUDGET)
+    where = f"{transport.host}:{evaluation.python}"
+    if done.exit in (126, 127):
+        raise ConfigError(
+            "preflight: 1 thing is missing",
+            faults=(f"{evaluation.python}: not found or not executable; set `python:` of the evaluation",),
+            where=where,
+        )
+    try:
+        document = json.loads(done.stdout)
+        missing, _ = document["missing"], int(document["memory"]["peak_bytes"])
+    except (ValueError, KeyError, TypeError) as error:
+        said = done.stderr.decode("utf-8", "replace").strip()[-300:]
+        raise DataError(f"preflight gave no answer (exit {done.exit}): {said}", where=where) from error
+    if missing:
+        raise ConfigError(
+            f"preflight: {len(missing)} {'thing is' if len(missing) == 1 else 'things are'} missing",
+            faults=tuple(f"{item['what']}: {item['why']}; {item['try']}" for item in missing),
+            where=where,
+        )
+    return Preflight(document)
+
+
+def _gib(count: int) -> str:
+    return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"

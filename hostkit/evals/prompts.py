@@ -1,0 +1,48 @@
+"""The prompts of an evaluation: those that travel with the harness, or a JSONL file of this machine."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from hostkit.errors import ConfigError
+from hostkit.evals.harness import Harness
+from hostkit.evals.request import Places
+from hostkit.inventory.models import Host
+from hostkit.jobs import install_files
+from hostkit.transport.base import Transport
+
+BUNDLED = "prompts.jsonl"
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """Where the prompts are on the evaluation host, and what they are. `data`: to be brought there first."""
+
+    path: str
+    sha256: str
+    folder: str
+    data: bytes | None = None
+
+    @classmethod
+    def of(cls, prompts: str, harness: Harness, places: Places) -> Prompts:
+        """Return the prompts that an inventory names. Raises ConfigError for a file that cannot be read."""
+        if prompts == "bundled":
+            return cls(f"{places.harness}/{BUNDLED}", harness.hashes[BUNDLED], places.harness)
+        try:
+            data = Path(prompts).expanduser().read_bytes()
+        except OSError as error:
+            raise ConfigError(
+                f"the prompts cannot be read: {error.strerror}",
+                where=prompts,
+                hint="write `prompts: bundled`",
+            ) from error
+        digest = hashlib.sha256(data).hexdigest()
+        folder = f"{places.workspace}/prompts"
+        return cls(f"{folder}/{digest[:16]}.jsonl", digest, folder, data)
+
+    def install(self, transport: Transport, host: Host) -> None:
+        """Bring a file of this machine to the evaluation host; the name is that of its content."""
+        if self.data is not None:
+            install_files(transport, host, {self.path.rpartition("/")[2]: self.data}, self.folder)

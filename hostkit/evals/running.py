@@ -1,0 +1,139 @@
+"""Run the payload as a job on the evaluation host, tell how far it is, and bring its result back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from hostkit.errors import DataError, HostkitError
+from hostkit.evals.results import EvalResult, parse
+from hostkit.inventory.models import Host
+from hostkit.jobs import JobLimits, JobSpec, JobState, fetch, tail, wait
+from hostkit.transport.base import Transport
+
+RESULT = "result.json"
+LOG_LIMIT = 4 * 2**20
+
+
+class JobEndedError(HostkitError):
+    """The payload ended without a result; `state` is the job's own word for how."""
+
+    exit_code = 65
+    kind = "job-ended"
+
+    def __init__(self, state: JobState, last: str) -> None:
+        how = {
+            "failed": f"exit {state.exit}",
+            "killed": f"signal {state.signal}",
+        }.get(state.state, state.reason or "")
+        super().__init__(
+            f"the evaluation ended as '{state.state}' ({how}){': ' + last if last else ''}",
+            where=f"{state.host}, job {state.job}",
+            hint=f"`hostkit job-log --job {state.job} --host {state.host}` shows its output; "
+            "the same command begins a new attempt",
+        )
+        self.state = state
+
+
+def limits(memory: int | None, cpus: int | None, wall: float, peak_bytes: int) -> JobLimits:
+    """Return the job's limits: what the inventory says, else the computed peak and a quarter."""
+    return JobLimits(
+        memory_bytes=memory if memory is not None else max(peak_bytes * 5 // 4, 512 * 2**20),
+        cpus=cpus,
+        wall_seconds=wall,
+    )
+
+
+def spec(
+    name: str, argv: list[str], inputs: dict[str, Any], limit: JobLimits, *, kind: str = "eval"
+) -> JobSpec:
+    """Return the job that an evaluation is: CPU only, its working directory its own folder."""
+    return JobSpec(kind=kind, name=name, argv=tuple(argv), limits=limit, hide_gpus=True, inputs=inputs)
+
+
+class Follower:
+    """Reads the payload's progress lines as they come, and tells them in words."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._rest = b""
+        self.last_error: dict[str, Any] | None = None
+
+    def __call__(self, state: JobState, data: bytes) -> None:
+        """Take new bytes of the job's output."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            event = _event(line)
+            if event is None:
+                continue
+            if event.get("event") == "error":
+                self.last_error = event
+            words = progress_words(event)
+            if words:
+                self._say(words)
+        if not data and state.state == "running" and state.reason not in (None, "supervised"):
+            self._say(str(state.reason))
+
+    @property
+    def last_words(self) -> str:
+        """Return what the payload said was wrong; empty when it said nothing."""
+        if self.last_error is None:
+            return ""
+        hint = self.last_error.get("hint")
+        return str(self.last_error.get("what", "")) + (f" ({hint})" if hint else "")
+
+
+def _event(line: bytes) -> dict[str, Any] | None:
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return None
+    return event if isinstance(event, dict) else None
+
+
+def progress_words(event: dict[str, Any]) -> str:
+    """Return a progress event in words; empty for one that says nothing to a person."""
+    kind = event.get("event")
+    if kind == "smoke":
+        return "one block works end to end" if event.get("ok") else "one block failed"
+    if kind != "progress":
+        return ""
+    words = f"{event.get('phase')} {event.get('done')}/{event.get('of')}"
+    rate = event.get("rate")
+    if isinstance(rate, int | float):
+        words += f", {rate:.1f} {event.get('unit', 'per second')}"
+    return words
+
+
+def follow(
+    transport: Transport,
+    host: Host,
+    state: JobState,
+    say: Callable[[str], None],
+    *,
+    timeout: float | None = None,
+) -> JobState:
+    """Follow a job to its good end. Raises JobEndedError for any other."""
+    follower = Follower(say)
+    ended = wait(transport, host, state.job, timeout=timeout, progress=follower)
+    if not ended.ok:
+        raise JobEndedError(ended, follower.last_words)
+    return ended
+
+
+def collect(
+    transport: Transport, host: Host, state: JobState, evaluation_id: str, sha256: str
+) -> tuple[EvalResult, bytes]:
+    """Return the job's result and its log. A result that is not this evaluation's own is a DataError."""
+    where = f"{transport.host}, job {state.job}"
+    result = parse(fetch(transport, host, state.job, RESULT), where=f"{where}, results/{RESULT}")
+    if result.id != evaluation_id:
+        raise DataError(
+            f"the result is of another evaluation ({result.id}, not {evaluation_id})", where=where
+        )
+    if result.checkpoint.sha256 not in (None, sha256):
+        raise DataError("the result is of other weights than were staged", where=where)
+    out, _ = tail(transport, host, state.job, -LOG_LIMIT, limit=LOG_LIMIT)
+    err, _ = tail(transport, host, state.job, -LOG_LIMIT // 4, file="err", limit=LOG_LIMIT // 4)
+    return result, out + (b"\n--- standard error ---\n" + err if err.strip() else b"")

@@ -1,0 +1,54 @@
+"""How the training was before an evaluation and after it: the same process, still stepping? Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+IDENTITY = ("boot_id", "pid_ns", "pid", "start_ticks", "init_start_ticks")
+
+
+def training(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    """Hold two `hostkit.train-status/1` documents against each other.
+
+    `same_process` is None where either look found no process that is known for certain; `untouched` is False
+    only where both did and they differ.
+    """
+    one, two = _identity(before), _identity(after)
+    same = None if one is None or two is None else one == two
+    words = []
+    for when, status in (("before", before), ("after", after)):
+        if status["exit"]:
+            reason = status["evidence"][0] if status["evidence"] else "no evidence given"
+            words.append(f"{when}: {status['verdict']}, {reason}")
+    if same is False:
+        words.append("it is another process than before: the run was restarted meanwhile")
+    elif one is not None and two is None:
+        words.append("its process was seen before and not after")
+    steps = [status["step"]["live"] for status in (before, after)]
+    if same and None not in steps and steps[0] == steps[1] and before["verdict"] == "RUNNING":
+        words.append(f"its log shows no new step since step {steps[0]}")
+    return {
+        "before": _brief(before),
+        "after": _brief(after),
+        "same_process": same,
+        "untouched": same is not False,
+        "words": words,
+    }
+
+
+def _identity(status: dict[str, Any]) -> dict[str, Any] | None:
+    """The run's own process; None when there is none, or the look was not certain."""
+    if status["verdict"] == "UNKNOWN" or not status["processes"]:
+        return None
+    identity = status["processes"][0]["identity"]
+    return {key: identity[key] for key in IDENTITY}
+
+
+def _brief(status: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "verdict": status["verdict"],
+        "exit": status["exit"],
+        "at": status["at"],
+        "identity": _identity(status),
+        "step": {key: status["step"].get(key) for key in ("live", "saved", "rate", "lag")},
+    }

@@ -1,0 +1,49 @@
+"""Show a plan: what each step will do, where, before it does it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hostkit.report.console import remote
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def show(document: dict[str, Any], console: Console) -> None:
+    """Print a `hostkit.plan/1` document."""
+    from rich.text import Text
+
+    console.print(Text.assemble(("plan: ", "bold"), remote(document["title"])))
+    for step in document["steps"]:
+        console.print(
+            Text.assemble("  ", (step["name"], "bold"), f" on {step['host']}: ", remote(step["summary"]))
+        )
+        for effect in step["effects"]:
+            console.print(Text.assemble("    ", remote(_words(effect), "dim")), soft_wrap=True)
+    for note in document.get("notes", []):
+        console.print(Text.assemble(("note: ", "yellow"), remote(note)))
+    console.print("nothing was done")
+
+
+def _words(effect: dict[str, Any]) -> str:
+    import humanize
+
+    words = f"{effect['kind']} {effect['host']}"
+    if "path" in effect:
+        words += f":{effect['path']}"
+    if effect.get("bytes"):
+        words += f" ({humanize.naturalsize(effect['bytes'], binary=True)})"
+    if "argv" in effect:
+        words += ": " + " ".join(effect["argv"])
+    limits = effect.get("limits") or {}
+    parts = []
+    if "memory_bytes" in limits:
+        parts.append(f"memory {humanize.naturalsize(limits['memory_bytes'], binary=True)}")
+    if "cpus" in limits:
+        parts.append(f"{limits['cpus']} CPUs")
+    if "wall_seconds" in limits:
+        parts.append(f"{limits['wall_seconds'] / 3600:.1f} h")
+    if effect["kind"] == "spawns":
+        parts.append("no GPU" if effect.get("gpus") == "none" else f"GPUs {effect.get('gpus')}")
+    return words + (f" [{', '.join(parts)}]" if parts else "")

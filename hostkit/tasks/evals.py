@@ -1,0 +1,114 @@
+"""eval-latest: how good is the newest checkpoint, against the last one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hostkit.tasks.command import Outcome, Session, command
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@command(
+    "eval-latest",
+    help={
+        "eval": "the evaluation's name in the inventory (default: the only one)",
+        "quick": "few blocks of each prompt; nested in the full sample",
+        "full": "all blocks of each prompt (the default)",
+        "rerun": "evaluate again what is in the archive already",
+        "attach": "follow an evaluation that runs already, and show its result",
+        "update_harness": "replace harness files that were changed on the host",
+        "show_drift": "print how the host's harness differs from ours, and do nothing else",
+        "ignore_run": "let the training's state not count in the exit code",
+    },
+    acts=True,
+)
+def eval_latest(
+    session: Session,
+    eval: str | None = None,
+    quick: bool = False,
+    full: bool = False,
+    rerun: bool = False,
+    attach: bool = False,
+    update_harness: bool = False,
+    show_drift: bool = False,
+    ignore_run: bool = False,
+) -> Outcome:
+    """Evaluate the newest complete checkpoint beside the live run, without touching it, and compare.
+
+    Exit code: 0 done, 1 done and something about it is bad (it says what); a fault of its own otherwise.
+    """
+    from hostkit.errors import UsageError
+    from hostkit.evals.pipeline import Options, Pipeline
+    from hostkit.evals.steps import Steps
+    from hostkit.report.steps import StepBoard
+
+    if quick and full:
+        raise UsageError("--quick and --full exclude each other")
+    name = session.choose_eval(eval)
+    if show_drift:
+        return _drift(session, name)
+    board = StepBoard(quiet=session.quiet)
+    steps = Steps(watch=board.changed)
+    board.steps = steps
+    options = Options(
+        quick=quick,
+        rerun=rerun,
+        attach=attach,
+        update_harness=update_harness,
+        ignore_run=ignore_run,
+        yes=session.yes,
+        dry_run=session.dry_run,
+    )
+    pipeline = Pipeline(session.connections, session.inventory, name, options, steps)
+    with board:
+        document = pipeline.run()
+
+    def render(console: Console) -> None:
+        if session.dry_run:
+            from hostkit.report.plan import show as show_plan
+
+            show_plan(document, console)
+        else:
+            from hostkit.report.evaluation import show
+
+            show(document, console)
+
+    return Outcome(document=document, exit=document.get("exit", 0), render=render)
+
+
+def _drift(session: Session, name: str) -> Outcome:
+    from hostkit.evals.harness import dflash, drift
+    from hostkit.evals.request import Places
+
+    evaluation = session.inventory.evals[name]
+    host = session.inventory.hosts[evaluation.host]
+    folder = Places(evaluation.workspace).harness
+    found = drift(session.connections.transport(evaluation.host), host.python, dflash(), folder)
+    document = {
+        "schema": "hostkit.harness-drift/1",
+        "host": evaluation.host,
+        "folder": folder,
+        "missing": list(found.missing),
+        "changed": list(found.changed),
+        "unreadable": list(found.unreadable),
+        "others": list(found.others),
+        "diff": found.diff,
+    }
+
+    def render(console: Console) -> None:
+        from hostkit.report.console import remote
+
+        for word in ("changed", "missing", "unreadable", "others"):
+            if document[word]:
+                console.print(remote(f"{word}: " + ", ".join(document[word])))
+        if found.diff:
+            console.print(remote(found.diff), soft_wrap=True)
+        if found.none:
+            console.print("the harness is the same on both sides")
+
+    return Outcome(document=document, exit=0 if found.none else 1, render=render)
+
+
+TASKS = [eval_latest]
