@@ -277,7 +277,7 @@ class Fleet:
 
     @staticmethod
     def hostkit_argv(*arguments: str) -> list[str]:
-        return [sys.executable, "-m", "hostkit.cli", *arguments]
+        return [sys.executable, "-c", "from hostkit.cli import main; main()", *arguments]
 
 
 def clear(slot: Slot) -> None:

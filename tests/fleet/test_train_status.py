@@ -27,7 +27,7 @@ def status(fleet: Fleet, *flags: str, inventory: Path | None = None) -> dict[str
     assert done.stdout, done.stderr
     document: dict[str, Any] = json.loads(done.stdout)
     assert document["schema"] == "hostkit.train-status/1", document
-    assert done.returncode == document["exit"] == EXIT[document["verdict"]], document
+    assert done.returncode == document["exit"] == EXIT[document["verdict"]], document["findings"]
     return document
 
 
@@ -196,7 +196,8 @@ def test_a_host_or_user_name_that_holds_the_pattern_is_not_the_run(fleet: Fleet)
     Training.begin(fleet).kill()
     fleet.sh("ct200", ["ln", "-s", "/bin/sleep", "/workspace/dhclient"])
     fleet.start_process("ct200", ["/workspace/dhclient", "1000"], cwd="/workspace")
-    fleet.sh("ct200", ["hostname", "train_dflash_pipeline.py"])
+    rename = "import socket, sys; socket.sethostname(sys.argv[1])"
+    fleet.sh("ct200", ["/usr/bin/python3", "-c", rename, "train_dflash_pipeline.py"])
     assert until_quiet(fleet, impatient(fleet))["verdict"] == "DEAD"
 
 
