@@ -252,7 +252,11 @@ def _end_gpus(child: "Optional[subprocess.Popen[bytes]]") -> Dict[str, Any]:
     try:
         text = child.communicate(timeout=GPU_SECONDS)[0]
     except subprocess.TimeoutExpired:
-        os.killpg(child.pid, signal.SIGKILL)  # not waited for: a driver that hangs may never let it go
+        os.killpg(child.pid, signal.SIGKILL)
+        try:
+            child.communicate(timeout=1)
+        except subprocess.TimeoutExpired:  # a driver that hangs may never let it go
+            pass
         return {"state": "nvidia-smi gave no answer in %d s" % GPU_SECONDS, "each": []}
     out = []
     for line in text.decode("utf-8", "replace").splitlines()[:64]:
