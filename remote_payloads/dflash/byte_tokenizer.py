@@ -36,7 +36,7 @@ def save(folder: Path) -> None:
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     core.decoder = decoders.ByteLevel()
     core.add_special_tokens([AddedToken(SPECIAL[i], special=True) for i in range(BYTES, SIZE)])
-    tokenizer = PreTrainedTokenizerFast(
+    tokenizer = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=core,
         eos_token=SPECIAL[EOS],
         pad_token=SPECIAL[EOS],

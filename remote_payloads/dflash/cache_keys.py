@@ -15,7 +15,7 @@ from prompts import Prompt
 
 
 def reference_key(
-    prompt: Prompt, target: Dict[str, Any], source: str, max_new_tokens: int, thinking: bool, dtype: str
+    prompt: Prompt, target: Dict[str, Any], *, source: str, max_new_tokens: int, thinking: bool, dtype: str
 ) -> str:
     """A reference: prompt, template, vocabulary, thinking, length, and who wrote it.
 
@@ -28,7 +28,7 @@ def reference_key(
         "thinking": thinking,
         "max_new_tokens": max_new_tokens,
         "source": source,
-        "writer": [target["id"], dtype] if source == "target" else None,
+        "writer": [target["fingerprint"], dtype] if source == "target" else None,
     }
     return _key(document)
 
@@ -41,7 +41,7 @@ def feature_key(
         {
             "prompt_ids": prompt_ids,
             "response_ids": response_ids,
-            "target": target["id"],
+            "target": target["fingerprint"],
             "template": target["template_sha256"],
             "taps": taps,
             "dtype": dtype,

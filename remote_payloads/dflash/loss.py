@@ -15,7 +15,7 @@ from torch import Tensor
 
 class _ChunkedLoss(torch.autograd.Function):
     @staticmethod
-    def forward(  # type: ignore[override]  # noqa: PLR0917 - torch passes them by position
+    def forward(
         ctx: Any, hidden: Tensor, head: Tensor, labels: Tensor, weights: Tensor, rows_at_once: int
     ) -> tuple[Tensor, Tensor]:
         total = torch.zeros((), device=hidden.device)
@@ -37,7 +37,7 @@ class _ChunkedLoss(torch.autograd.Function):
         return total, hits
 
     @staticmethod
-    def backward(ctx: Any, grad_total: Tensor, _grad_hits: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, grad_total: Tensor, _grad_hits: Tensor) -> Any:
         (gradient,) = ctx.saved_tensors
         return gradient * grad_total, None, None, None, None
 
@@ -57,7 +57,9 @@ def block_loss(
     the scored slots of the whole (accumulated, distributed) batch.
     """
     per_row = weights.to(hidden.device).expand(labels.shape)[scored]
-    total, row_hits = _ChunkedLoss.apply(hidden[scored], head, labels[scored], per_row, rows_at_once)
+    total, row_hits = _ChunkedLoss.apply(  # type: ignore[no-untyped-call]
+        hidden[scored], head, labels[scored], per_row, rows_at_once
+    )
     hits = torch.zeros_like(scored)
     hits[scored] = row_hits
     return total, hits

@@ -124,7 +124,7 @@ def _can_crop(cache: Any) -> bool:
 
     Otherwise the session reads the whole prefix again, which is slow and right.
     """
-    layers = getattr(cache, "layers", None)
+    layers: list[Any] = getattr(cache, "layers", None) or []
     return bool(layers) and all(
         getattr(layer, "keys", None) is not None and not getattr(layer, "is_sliding", False)
         for layer in layers

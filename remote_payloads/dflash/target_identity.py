@@ -19,7 +19,7 @@ PIECES = 64
 
 
 def identify(folder: Path) -> Dict[str, Any]:
-    """id, config_sha256, vocab_sha256, template_sha256, weights_sha256, dtype of a target's folder."""
+    """id, fingerprint, config_sha256, vocab_sha256, template_sha256, weights_sha256, dtype of a target's folder."""
     config_file = folder / "config.json"
     if not config_file.is_file():
         raise Refused(f"{folder}: no target here (config.json is missing)", "give the folder of the model")
@@ -39,6 +39,7 @@ def identify(folder: Path) -> Dict[str, Any]:
     joined = "".join(value or "" for _, value in sorted(parts.items()))
     return {
         "id": "{}@{}".format(name, _hash(joined.encode())[:16]),
+        "fingerprint": _hash(joined.encode()),
         "dtype": text.get("dtype") or text.get("torch_dtype") or config.get("dtype"),
         **parts,
     }

@@ -19,6 +19,7 @@ from new_drafter import new_config
 from seeds import generator
 from stopping import Stopping
 from target import Target
+from target_dtype import target_dtype
 from target_identity import identify
 from train_data import load_samples
 from train_log import TrainLog
@@ -32,7 +33,7 @@ class Run:
         from transformers import AutoTokenizer
         from transformers.utils import logging
 
-        logging.disable_progress_bar()
+        logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         if args.threads:
             torch.set_num_threads(args.threads)
         self.args = args
@@ -128,9 +129,13 @@ class Run:
 
     def _save(self, step: int) -> None:
         began = time.monotonic()
-        weights = {n: p for n, p in self.trainer.model.drafter.named_parameters()}
         path = train_files.save(
-            self.args.out, step, self.config, weights, self._about(), self.trainer.state()
+            self.args.out,
+            step,
+            config=self.config,
+            weights=dict(self.trainer.model.drafter.named_parameters()),
+            about=self._about(),
+            state=self.trainer.state(),
         )
         removed = train_files.retain(self.args.out, self.args.keep, self.args.keep_every)
         extra = {"removed": removed} if removed else {}
@@ -157,12 +162,3 @@ class Run:
 
     def _size(self) -> int:
         return sum(p.numel() for p in self.trainer.model.parameters())
-
-
-def target_dtype(folder: Path, asked: str) -> torch.dtype:
-    """The dtype asked for, or the one that the target's config states (never float16)."""
-    if asked == "auto":
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        text = config.get("text_config") or config
-        asked = text.get("dtype") or text.get("torch_dtype") or config.get("dtype") or "bfloat16"
-    return torch.float32 if asked == "float32" else torch.bfloat16

@@ -82,7 +82,7 @@ class Trainer:
 
     def __init__(self, model: DraftLoss, recipe: Recipe, vocabulary: Vocabulary, wrap: Any = None) -> None:
         self.model, self.recipe, self.vocabulary = model, recipe, vocabulary
-        self.forward = wrap(model) if wrap else model
+        self.forward: Any = wrap(model) if wrap else model
         decayed = [p for p in model.parameters() if p.dim() > 1]
         others = [p for p in model.parameters() if p.dim() <= 1]
         self.optimizer = torch.optim.AdamW(
@@ -110,10 +110,12 @@ class Trainer:
         loss_sum, streaks, count = 0.0, 0, 0
         for index, (blocks, features) in enumerate(batches):
             last = index == len(batches) - 1
-            sync = nullcontext() if last or not hasattr(self.forward, "no_sync") else self.forward.no_sync()
+            sync: Any = (
+                nullcontext() if last or not hasattr(self.forward, "no_sync") else self.forward.no_sync()
+            )
             with sync:
                 part, part_hits = self._forward(blocks, features)
-                (part * (world / total_weight)).backward()
+                (part * (world / total_weight)).backward()  # type: ignore[no-untyped-call]
             loss_sum += float(part.detach())
             hits += part_hits.sum((0, 1)).cpu()
             scored += blocks.scored.sum((0, 1)).cpu()

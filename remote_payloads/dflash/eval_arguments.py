@@ -1,0 +1,70 @@
+"""The evaluator's command line, shared by eval_drafter.py and preflight.py. Standard library only, Python 3.8."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import List, Optional
+
+from prompts import BUNDLED
+from refusal import Refused
+
+
+def parser(description: str) -> argparse.ArgumentParser:
+    """All flags of an evaluation."""
+    made = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = made.add_argument
+    add(
+        "--checkpoint",
+        type=Path,
+        required=True,
+        help="drafter: checkpoint.pt, or a folder in the published layout",
+    )
+    add("--target", type=Path, required=True, help="folder of the target model")
+    add("--prompts", type=Path, default=BUNDLED, help="JSONL of prompts (default: the bundled twenty)")
+    add("--work", type=Path, required=True, help="folder of cached references and features")
+    add("--out", type=Path, required=True, help="result file, written by rename")
+    add("--id", help="id that the result carries (default: a new one)")
+    add("--blocks-per-prompt", type=int, default=30)
+    add("--block-size", type=int, help="with the anchor (default: the trained one)")
+    add("--seed", type=int, default=0)
+    add("--max-prompts", type=int, help="a sample that takes turns over the domains, nested in larger ones")
+    add("--max-new-tokens", type=int, default=512, help="length of references")
+    add("--thinking", action="store_true", help="the template's thinking mode on (default: explicitly off)")
+    add(
+        "--api",
+        metavar="URL",
+        help="OpenAI-compatible server for references (default: the target, on this CPU)",
+    )
+    add("--api-model", help="its model, where it serves several")
+    add("--threads", type=int, default=0, help="torch threads (0: torch's own choice)")
+    add("--ddtree", default="16,64", metavar="B,B", help="node budgets, root not counted ('' for none)")
+    add("--dtype", choices=["auto", "float32", "bfloat16"], default="auto", help="of target and drafter")
+    add(
+        "--min-agreement",
+        type=float,
+        default=0.95,
+        help="gate: share of reference tokens that are the target's own",
+    )
+    add("--no-loop", action="store_true", help="leave the simulated decoding loop out")
+    add("--smoke", action="store_true", help="one block end to end, then stop; no result is written")
+    return made
+
+
+def parse(description: str, argv: Optional[List[str]] = None) -> argparse.Namespace:
+    """Parse and check ranges."""
+    args = parser(description).parse_args(argv)
+    try:
+        args.budgets = sorted({int(b) for b in args.ddtree.split(",") if b.strip()})
+    except ValueError:
+        raise Refused("--ddtree {!r} is not a list of numbers".format(args.ddtree)) from None
+    if any(b < 1 for b in args.budgets):
+        raise Refused("--ddtree: a budget is at least 1")
+    for name in ("blocks_per_prompt", "max_new_tokens"):
+        if getattr(args, name) < 1:
+            raise Refused("--{} must be at least 1".format(name.replace("_", "-")))
+    if args.block_size is not None and args.block_size < 2:
+        raise Refused("--block-size counts the anchor: at least 2")
+    return args

@@ -1,0 +1,34 @@
+#!/usr/bin/env python3
+"""Measure how many tokens a DFlash drafter gets accepted, on the CPU, against the target's greedy answers.
+
+    python eval_drafter.py --checkpoint PATH --target DIR --work DIR --out RESULT.json [--prompts FILE.jsonl]
+
+References come from --api, or from the target itself; its features are computed once per prompt and kept in
+--work, so that a killed run goes on and the next checkpoint costs only its drafter. Progress: JSON lines.
+"""
+
+from __future__ import annotations
+
+import isolation
+
+isolation.hide_gpus()
+
+import eval_arguments  # noqa: E402 - the GPUs are hidden before anything that could look for them
+import progress  # noqa: E402
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point: 0 measured (a partial result says so in its status), 1 refused or failed."""
+    return progress.guarded(lambda: run(argv))
+
+
+def run(argv: list[str] | None) -> int:
+    """Parse, then import what is heavy."""
+    args = eval_arguments.parse(__doc__ or "", argv)
+    from eval_run import Evaluation
+
+    return Evaluation(args).go()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,163 @@
+"""What an evaluation needs of each prompt, reference and features, found in the cache or made; the target is
+loaded only when something is missing, and freed before the drafter runs."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+import feature_files
+import references
+from api_client import Api
+from cache_keys import feature_file, feature_key, reference_key
+from generate import greedy
+from progress import emit
+from prompts import Prompt
+from references import Reference
+from refusal import Refused
+from target import Target
+
+
+class Inputs:
+    """References and features for the prompts asked; `missing` says of which prompts there are none, and why."""
+
+    def __init__(
+        self,
+        args: argparse.Namespace,
+        prompts: Sequence[Prompt],
+        identity: dict[str, Any],
+        taps: Sequence[int],
+        dtype: torch.dtype,
+    ) -> None:
+        self.args, self.prompts, self.identity, self.taps, self.dtype = (
+            args,
+            prompts,
+            identity,
+            list(taps),
+            dtype,
+        )
+        self.dtype_name = str(dtype).removeprefix("torch.")
+        self.source = "api" if args.api else "target"
+        self.missing: list[dict[str, str]] = []
+        self._target: Target | None = None
+        self._tokenizer: Any = None
+
+    def gather(self, drafted: int) -> list[Reference]:
+        """References with at least one whole block, their features on disk; in the prompts' order."""
+        found = [r for r in self._references() if self._long_enough(r, drafted)]
+        self._features(found)
+        self.free()
+        return found
+
+    def features(self, reference: Reference) -> feature_files.Features:
+        """The kept features of a reference."""
+        kept = feature_files.read(self._feature_file(reference))
+        if kept is None:
+            raise Refused(f"features of prompt {reference.prompt_id} vanished from {self.args.work}")
+        return kept
+
+    def free(self) -> None:
+        """Give the target's memory back."""
+        self._target = None
+        gc.collect()
+
+    def _references(self) -> list[Reference]:
+        api = Api(self.args.api, model=self.args.api_model) if self.args.api else None
+        make = self._from_server(api) if api else self._from_target
+        found = []
+        for done, prompt in enumerate(self.prompts, 1):
+            key = reference_key(
+                prompt,
+                self.identity,
+                source=self.source,
+                max_new_tokens=self.args.max_new_tokens,
+                thinking=self.args.thinking,
+                dtype=self.dtype_name,
+            )
+            reference = references.load(self.args.work, prompt, key)
+            if reference is None:
+                try:
+                    reference = make(prompt)
+                except Refused as refused:
+                    self._miss(prompt.id, prompt.domain, refused.what)
+                    emit("progress", phase="references", done=done, of=len(self.prompts), missing=prompt.id)
+                    continue
+                references.keep(self.args.work, prompt, key, reference)
+            found.append(reference)
+            emit("progress", phase="references", done=done, of=len(self.prompts))
+        if not found:
+            raise Refused(f"no reference could be made: {self.missing[0]['reason']}")
+        return found
+
+    def _from_server(self, api: Api) -> Callable[[Prompt], Reference]:
+        def ask(prompt: Prompt) -> Reference:
+            return references.ask_server(
+                api, prompt, self.tokenizer, self.args.max_new_tokens, self.args.thinking
+            )
+
+        return ask
+
+    def _from_target(self, prompt: Prompt) -> Reference:
+        ids = references.prompt_tokens(prompt, self.tokenizer, self.args.thinking)
+        stops = references.stop_tokens(self.args.target)
+        answer = greedy(self.target, ids, self.args.max_new_tokens, stops)
+        return Reference(
+            prompt_id=prompt.id,
+            domain=prompt.domain,
+            prompt_ids=ids,
+            response_ids=answer,
+            finished=answer[-1] in stops,
+            source="target",
+            model=str(self.identity["id"]),
+            ids_from="target",
+        )
+
+    def _long_enough(self, reference: Reference, drafted: int) -> bool:
+        length = len(reference.response_ids)
+        if length > drafted:
+            return True
+        reason = f"its answer has {length} tokens; a block needs {drafted + 1}"
+        self._miss(reference.prompt_id, reference.domain, reason)
+        return False
+
+    def _features(self, found: Sequence[Reference]) -> None:
+        for done, reference in enumerate(found, 1):
+            file = self._feature_file(reference)
+            if feature_files.read(file) is None:
+                features = feature_files.compute(self.target, reference, self.taps)
+                about = {
+                    "prompt": reference.prompt_id,
+                    "target": str(self.identity["id"]),
+                    "taps": str(self.taps),
+                }
+                feature_files.write(file, features, about)
+            emit("progress", phase="features", done=done, of=len(found))
+
+    def _feature_file(self, reference: Reference) -> Any:
+        key = feature_key(
+            reference.prompt_ids, reference.response_ids, self.identity, self.taps, self.dtype_name
+        )
+        return feature_file(self.args.work, reference.prompt_id, key)
+
+    def _miss(self, prompt: str, domain: str, reason: str) -> None:
+        self.missing.append({"prompt": prompt, "domain": domain, "reason": reason})
+
+    @property
+    def target(self) -> Target:
+        """The target, loaded when first needed."""
+        if self._target is None:
+            self._target = Target.load(self.args.target, self.dtype)
+        return self._target
+
+    @property
+    def tokenizer(self) -> Any:
+        """The target's tokenizer, loaded when first needed."""
+        if self._tokenizer is None:
+            from transformers import AutoTokenizer
+
+            self._tokenizer = AutoTokenizer.from_pretrained(str(self.args.target), local_files_only=True)
+        return self._tokenizer

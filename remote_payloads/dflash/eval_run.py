@@ -1,0 +1,218 @@
+"""An evaluation from start to result: inputs, the agreement gate, blocks per prompt, one document by rename."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import secrets
+import sys
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import harness_files
+import isolation
+import prompts
+import result
+from drafter_files import LoadedDrafter, load_drafter
+from durable import write_json
+from eval_inputs import Inputs
+from evaluate import Evaluator, PromptResult
+from progress import emit
+from references import Reference
+from refusal import Refused
+from target_dtype import target_dtype
+from target_identity import identify
+from vocabulary import Vocabulary
+
+CAUSES = "another chat template, thinking flag, tokenizer or model revision; or text that was encoded again"
+
+
+class Evaluation:
+    """One run of eval_drafter.py; `go` returns its exit status."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        isolation.refuse_gpus()
+        from transformers.utils import logging
+
+        logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+        if args.threads:
+            torch.set_num_threads(args.threads)
+        if args.smoke:
+            shorten(args)
+        self.args = args
+        self.identity = identify(args.target)
+        self.dtype = target_dtype(args.target, args.dtype)
+        self.loaded = load_drafter(args.checkpoint, self.dtype)
+        self.config = self.loaded.config
+        self.block_size = args.block_size or self.config.block_size
+        self.asked = prompts.choose(prompts.read(args.prompts), args.max_prompts)
+        refuse_mismatch(self.loaded, self.identity)
+
+    def go(self) -> int:
+        """Measure and write the result."""
+        inputs = Inputs(self.args, self.asked, self.identity, self.config.target_layer_ids, self.dtype)
+        references = inputs.gather(self.block_size - 1)
+        agreement = self._agreement(inputs, references)
+        results = self._measure(inputs, references)
+        if self.args.smoke:
+            if not results or not results[0].blocks:
+                raise Refused(
+                    "the smoke run measured no block", inputs.missing[0]["reason"] if inputs.missing else None
+                )
+            emit("smoke", ok=True, accept_len=results[0].blocks[0].accept_len)
+            return 0
+        document = self._document(inputs, references, results, agreement)
+        write_json(self.args.out, document)
+        emit("done", result=str(self.args.out), status=document["status"])
+        return 0 if document["status"] != "failed" else 1
+
+    def _agreement(self, inputs: Inputs, references: Sequence[Reference]) -> dict[str, Any]:
+        counts = [(f.agree, f.of) for f in map(inputs.features, references)]
+        agree, of = sum(a for a, _ in counts), sum(o for _, o in counts)
+        rate = agree / of if of else 0.0
+        passed = rate >= self.args.min_agreement
+        emit("progress", phase="agreement", done=agree, of=of)
+        if not passed:
+            raise Refused(
+                f"the target itself chooses only {agree} of {of} reference tokens ({rate:.1%}); "
+                f"at least {self.args.min_agreement:.0%} is expected",
+                f"likely: {CAUSES}",
+            )
+        return {"agree": agree, "of": of, "rate": rate, "passed": passed}
+
+    def _measure(self, inputs: Inputs, references: Sequence[Reference]) -> list[PromptResult]:
+        args = self.args
+        mask = self.config.mask_token_id
+        ids = {mask, *(token for r in references for token in r.response_ids)}
+        vocabulary = Vocabulary.read(args.target, sorted(ids), self.dtype)
+        if vocabulary.size != self.config.vocab_size:
+            raise Refused(
+                f"the target's head has {vocabulary.size} rows, the drafter was made for {self.config.vocab_size}"
+            )
+        evaluator = Evaluator(self.loaded.drafter, vocabulary, self.block_size, args.budgets)
+        done = []
+        for number, reference in enumerate(references, 1):
+            features = inputs.features(reference).rows
+            done.append(
+                evaluator.measure(
+                    reference, features, args.blocks_per_prompt, args.seed, loop=not args.no_loop
+                )
+            )
+            emit("progress", phase="blocks", done=number, of=len(references), prompt=reference.prompt_id)
+        return done
+
+    def _document(
+        self,
+        inputs: Inputs,
+        references: Sequence[Reference],
+        results: Sequence[PromptResult],
+        agreement: dict[str, Any],
+    ) -> dict[str, Any]:
+        args = self.args
+        cover = result.coverage([(p.id, p.domain) for p in self.asked], results, inputs.missing)
+        kinds = [r.ids_from for r in references]
+        return {
+            "schema": result.SCHEMA,
+            "id": args.id or secrets.token_hex(8),
+            "created_at": datetime.now(timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z"),
+            "status": result.status_of(cover),
+            "checkpoint": {
+                "path": str(args.checkpoint),
+                "sha256": harness_files.sha256_of(args.checkpoint),
+                "step": self.loaded.step,
+                "block_size": self.config.block_size,
+                "format": self.loaded.format,
+            },
+            "settings": self._settings(),
+            "target": {
+                k: self.identity[k] for k in ("id", "config_sha256", "vocab_sha256", "template_sha256")
+            }
+            | {"dtype": inputs.dtype_name},
+            "references": {
+                "source": inputs.source,
+                "model": references[0].model,
+                "ids_from": {kind: kinds.count(kind) for kind in sorted(set(kinds))},
+                "finished": sum(r.finished for r in references),
+            },
+            "coverage": cover,
+            **result.figures(results, args.budgets, self.block_size - 1),
+            "target_agreement": agreement,
+            "caveats": self._caveats(kinds, results),
+            "isolation": isolation.account(),
+            "provenance": provenance(),
+        }
+
+    def _settings(self) -> dict[str, Any]:
+        args = self.args
+        return {
+            "block_size": self.block_size,
+            "trained_block_size": self.config.block_size,
+            "blocks_per_prompt": args.blocks_per_prompt,
+            "seed": args.seed,
+            "max_new_tokens": args.max_new_tokens,
+            "max_prompts": args.max_prompts,
+            "thinking": args.thinking,
+            "dtype": str(self.dtype).removeprefix("torch."),
+            "threads": torch.get_num_threads(),
+            "ddtree_budgets": args.budgets,
+            "metric_definition": "hostkit/1",
+        }
+
+    def _caveats(self, kinds: Sequence[str], results: Sequence[PromptResult]) -> list[str]:
+        said = []
+        if self.block_size != self.config.block_size:
+            said.append(f"measured at block size {self.block_size}, trained at {self.config.block_size}")
+        if "reencoded" in kinds:
+            said.append(
+                f"{kinds.count('reencoded')} references are text encoded again, not the server's own ids"
+            )
+        looping = [r.id for r in results if r.distinct_ngram_rate is not None and r.distinct_ngram_rate < 0.5]
+        if looping:
+            said.append(
+                f"{len(looping)} of {len(results)} references repeat themselves, which flatters every length"
+            )
+        thinking = self.loaded.about.get("thinking")
+        if isinstance(thinking, bool) and thinking != self.args.thinking:
+            said.append(
+                f"trained with thinking {'on' if thinking else 'off'}, measured with it the other way"
+            )
+        return said
+
+
+def shorten(args: argparse.Namespace) -> None:
+    """Turn a run into its smoke test: one prompt, one block, the shortest reference that has one."""
+    args.max_prompts, args.blocks_per_prompt, args.no_loop = 1, 1, True
+    args.max_new_tokens = min(args.max_new_tokens, 2 * (args.block_size or 16))
+
+
+def refuse_mismatch(loaded: LoadedDrafter, identity: dict[str, Any]) -> None:
+    """Refuse a drafter that says it was trained on another vocabulary than this target's."""
+    trained = loaded.about.get("target")
+    if isinstance(trained, dict):
+        theirs, ours = trained.get("vocab_sha256"), identity["vocab_sha256"]
+        if theirs and ours and theirs != ours:
+            raise Refused(
+                f"the drafter was trained on vocabulary {theirs[:12]}, the target has {ours[:12]}",
+                "the same token ids mean other text",
+            )
+
+
+def provenance() -> dict[str, Any]:
+    """What made this result: files, libraries, interpreter, command line, machine."""
+    import numpy
+    import safetensors
+    import transformers
+
+    modules = (torch, transformers, safetensors, numpy)
+    return {
+        "harness": harness_files.hashes(),
+        "libraries": {m.__name__: str(m.__version__) for m in modules},
+        "python": platform.python_version(),
+        "argv": [str(Path(sys.argv[0])), *sys.argv[1:]],
+        "hostname": os.uname().nodename,
+    }

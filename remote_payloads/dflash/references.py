@@ -1,0 +1,105 @@
+"""References: what the target answers at temperature 0, from a server or from the target itself, kept by key."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from api_client import Api
+from cache_keys import reference_file
+from durable import write_json
+from prompts import Prompt
+from refusal import Refused
+from samples import render
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A prompt and its answer as token ids. `ids_from`: server, reencoded (text encoded again), target."""
+
+    prompt_id: str
+    domain: str
+    prompt_ids: list[int]
+    response_ids: list[int]
+    finished: bool
+    source: str
+    model: str
+    ids_from: str
+
+    @property
+    def ids(self) -> list[int]:
+        return [*self.prompt_ids, *self.response_ids]
+
+
+def prompt_tokens(prompt: Prompt, tokenizer: Any, thinking: bool) -> list[int]:
+    """The prompt rendered by the target's own template, or encoded as it stands."""
+    if prompt.messages is not None:
+        return render(tokenizer, prompt.messages, thinking)
+    ids: list[int] = tokenizer.encode(prompt.text, add_special_tokens=False)
+    if not ids:
+        raise Refused(f"prompt {prompt.id} is empty")
+    return ids
+
+
+def load(work: Path, prompt: Prompt, key: str) -> Reference | None:
+    """A kept reference, None where there is none (or it does not read: it is made again)."""
+    file = reference_file(work, prompt, key)
+    try:
+        document = json.loads(file.read_text(encoding="utf-8"))
+        document["domain"] = prompt.domain
+        return Reference(**document)
+    except (FileNotFoundError, ValueError, TypeError):
+        return None
+
+
+def keep(work: Path, prompt: Prompt, key: str, reference: Reference) -> None:
+    """Keep it, whole or not at all."""
+    write_json(reference_file(work, prompt, key), asdict(reference))
+
+
+def ask_server(api: Api, prompt: Prompt, tokenizer: Any, max_new_tokens: int, thinking: bool) -> Reference:
+    """One greedy answer. Different prompt ids mean another template, tokenizer or flag: refused."""
+    ids = prompt_tokens(prompt, tokenizer, thinking)
+    if prompt.messages is not None:
+        answer = api.chat(prompt.messages, max_new_tokens, thinking)
+    else:
+        answer = api.complete(ids, max_new_tokens)
+    if answer.prompt_ids is not None and answer.prompt_ids != ids:
+        at = next(
+            (i for i, (a, b) in enumerate(zip(answer.prompt_ids, ids, strict=False)) if a != b),
+            min(len(ids), len(answer.prompt_ids)),
+        )
+        raise Refused(
+            f"prompt {prompt.id}: the server reads {len(answer.prompt_ids)} prompt tokens, our template gives "
+            f"{len(ids)}; first difference at {at}",
+            "another chat template, thinking flag or tokenizer revision than the target's folder",
+        )
+    response = answer.ids
+    if response is None:
+        response = tokenizer.encode(answer.text, add_special_tokens=False)
+    return Reference(
+        prompt_id=prompt.id,
+        domain=prompt.domain,
+        prompt_ids=ids,
+        response_ids=response[:max_new_tokens],
+        finished=answer.finished,
+        source="api",
+        model=api.model,
+        ids_from="reencoded" if answer.ids is None else "server",
+    )
+
+
+def stop_tokens(folder: Path) -> list[int]:
+    """The target's stop tokens, of generation_config.json and config.json."""
+    stops: set[int] = set()
+    for name in ("generation_config.json", "config.json"):
+        file = folder / name
+        if file.is_file():
+            document = json.loads(file.read_text(encoding="utf-8"))
+            for place in (document, document.get("text_config") or {}):
+                value = place.get("eos_token_id")
+                if value is not None:
+                    stops.update(value if isinstance(value, list) else [value])
+    return sorted(stops)
