@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from collections.abc import Iterable
+from typing import Protocol
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 from hostkit.errors import RefusedError
 from hostkit.identity import Identity
 from hostkit.inventory.models import Inventory
 from hostkit.plan import Effect, Plan, PlanStep
 
-GIB = 2**30
-
 
 class SeenProcess(Protocol):
     """A process of a run, as liveness saw it."""
 
     @property
-    def identity(self) -> Any: ...
+    def identity(self) -> Identity: ...
+
+
+class SeenLog(Protocol):
+    """The log that a run was found to write."""
+
+    @property
+    def path(self) -> str | None: ...
 
 
 class SeenRun(Protocol):
@@ -30,6 +35,8 @@ class SeenRun(Protocol):
     def run(self) -> str: ...
     @property
     def processes(self) -> Iterable[SeenProcess]: ...
+    @property
+    def log(self) -> SeenLog: ...
 
 
 class ProtectedRun(BaseModel):
@@ -74,19 +81,16 @@ def protect(inventory: Inventory, statuses: Iterable[SeenRun] = ()) -> Protected
     A run that was not reached is protected all the same, by everything that the inventory says of it.
     """
     seen: dict[str, list[Identity]] = {}
+    logs: dict[str, str] = {}
     for status in statuses:
-        found = seen.setdefault(status.run, [])
-        for process in status.processes:
-            identity = process.identity
-            if identity is not None:
-                found.append(
-                    Identity.model_validate(identity if isinstance(identity, dict) else identity.model_dump())
-                )
+        seen.setdefault(status.run, []).extend(process.identity for process in status.processes)
+        if status.log.path is not None:
+            logs[status.run] = status.log.path
     machines = {name: _machine(inventory, name) for name in inventory.hosts}
     runs = []
     for name, run in inventory.runs.items():
         paths = [run.checkpoints.root] if run.checkpoints else []
-        paths += [run.log.path] if run.log.path else []
+        paths += [path for path in (run.log.path, logs.get(name)) if path]
         paths += [run.process.pidfile] if run.process.pidfile else []
         paths += [run.save_on.file] if run.save_on else []
         runs.append(
@@ -170,88 +174,3 @@ def _overlap(one: str, other: str) -> bool:
 
 def _refuse(step: PlanStep, rule: str, why: str) -> RefusedError:
     return RefusedError(f"step {step.name}: {why}", rule=rule, where=step.host, hint="nothing was done")
-
-
-class Memory(BaseModel):
-    """Memory of a host in bytes; `bound_by`: the control group that leaves less than the machine has."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    total: int
-    available: int
-    bound_by: str | None = None
-
-
-class Disk(BaseModel):
-    """Space of the file system that `at`, or what stands above it, is on."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    at: str
-    free: int
-    total: int
-    free_inodes: int | None = None
-
-
-class Facts(BaseModel):
-    """What a host has left, by its own account."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    memory: Memory
-    disk: dict[str, Disk] = {}
-    cpus: int
-    load: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    at: float
-    boot_id: str = ""
-
-
-class Need(BaseModel):
-    """What a launch would take, and what must stay free beside it; by path for disks.
-
-    `memory_reserve_bytes`: None keeps a twentieth of the machine's memory, and half a GiB at least, for sshd, for
-    the page cache that a run reads through, and for the growth of what runs there already.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    memory_bytes: int = Field(0, ge=0)
-    memory_reserve_bytes: int | None = Field(None, ge=0)
-    disk: Mapping[str, int] = {}
-    disk_reserve_bytes: int = Field(GIB, ge=0)
-
-    def reserve(self, total: int) -> int:
-        if self.memory_reserve_bytes is not None:
-            return self.memory_reserve_bytes
-        return max(GIB // 2, total // 20)
-
-
-def check_head_room(facts: Facts, need: Need, *, host: str) -> None:
-    """Raise RefusedError, with numbers, when the host has not enough left for what is needed."""
-    memory, reserve = facts.memory, need.reserve(facts.memory.total)
-    if need.memory_bytes and memory.available - reserve < need.memory_bytes:
-        bound = f" (bound by {memory.bound_by})" if memory.bound_by else ""
-        raise RefusedError(
-            f"it needs {_gib(need.memory_bytes)} of memory; {_gib(memory.available)} are available{bound}, "
-            f"of which {_gib(reserve)} are kept free",
-            rule="headroom-memory",
-            where=host,
-            hint="wait until memory is free there, use a smaller model or limit, or another host",
-        )
-    for path, wanted in need.disk.items():
-        disk = facts.disk.get(path)
-        if disk is None:
-            raise RefusedError(f"the space at {path} is not known", rule="headroom-disk", where=host)
-        if disk.free - need.disk_reserve_bytes < wanted or disk.free_inodes == 0:
-            inodes = ", and no inode is" if disk.free_inodes == 0 else ""
-            raise RefusedError(
-                f"it needs {_gib(wanted)} at {path}; {_gib(disk.free)} are free{inodes}, "
-                f"of which {_gib(need.disk_reserve_bytes)} are kept free",
-                rule="headroom-disk",
-                where=host,
-                hint="free some space there",
-            )
-
-
-def _gib(count: int) -> str:
-    return f"{count / GIB:.1f} GiB" if count >= GIB // 10 else f"{count / 2**20:.1f} MiB"

@@ -7,7 +7,7 @@ import posixpath
 from hostkit.errors import RefusedError
 from hostkit.inventory.models import Host
 from hostkit.jobs.asking import ask, job_state
-from hostkit.jobs.guard import Facts, Need, check_head_room
+from hostkit.jobs.headroom import Facts, Need, check_head_room
 from hostkit.jobs.models import JobSpec, JobState
 from hostkit.jobs.watching import cancel
 from hostkit.plan import Effect, PlanStep
