@@ -1,0 +1,75 @@
+"""One evaluation at a time, and a cut one leaves behind what the next command needs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from hostkit.errors import BusyError
+from hostkit.evals.record import Record, UnderWay
+
+RECORD = Record(
+    evaluation_id="e" * 16, started_at="2026-11-30T10:00:00Z", pid=1, candidate={"step": 4000}, sample="full",
+    verdict_before={}, step="run", job="f" * 16,
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _state(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+def test_a_second_evaluation_is_told_which_checkpoint_the_first_is_at():
+    with UnderWay("/a", "drafter") as first:
+        first.write(RECORD)
+        with pytest.raises(BusyError) as caught, UnderWay("/a", "drafter"):
+            pytest.fail("two at once")
+    assert "step 4000" in caught.value.what and "'run'" in caught.value.what
+    assert "--attach" in caught.value.hint
+
+
+def test_other_evaluations_and_other_archives_are_not_in_each_others_way():
+    with UnderWay("/a", "drafter"), UnderWay("/a", "other"), UnderWay("/b", "drafter"):
+        pass
+
+
+def test_the_record_outlives_the_process_and_the_lock_does_not(tmp_path):
+    code = (
+        "from hostkit.evals.record import *\n"
+        "u = UnderWay('/a', 'drafter').__enter__()\n"
+        f"u.write(Record.model_validate_json({RECORD.model_dump_json()!r}))\n"
+        "import os; os.kill(os.getpid(), 9)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == -9
+    with UnderWay("/a", "drafter") as found:
+        assert found.read() == RECORD
+        found.close()
+        assert found.read() is None
+
+
+def test_a_damaged_record_is_none():
+    with UnderWay("/a", "drafter") as found:
+        found.path.write_text('{"evaluation_id": ')
+        assert found.read() is None
+
+
+def test_following_ends_when_the_other_one_ends_and_tells_where_it_is():
+    told, under_way = [], UnderWay("/a", "drafter")
+    told_once = threading.Event()
+
+    def say(words):
+        told.append(words)
+        told_once.set()
+
+    with under_way:
+        under_way.write(RECORD)
+        waiter = threading.Thread(target=UnderWay("/a", "drafter").wait, args=(say,))
+        waiter.start()
+        assert told_once.wait(30)
+        assert waiter.is_alive()
+    waiter.join(30)
+    assert not waiter.is_alive()
+    assert "step 4000" in told[0]
