@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hostkit.checkpoints.choosing import choose
+from hostkit.checkpoints.models import Candidate as Known
 from hostkit.inventory.models import Run
 from hostkit.liveness.logs import LogReading
 from hostkit.liveness.readings import Candidate, ProcessFacts, Reading
@@ -54,7 +56,7 @@ def measure(
     every = run.checkpoints.every if run.checkpoints else None
     # a tail with a single step does not say how seldom the log speaks; what this process wrote itself is its own
     unsaid = live + (every or 0) if live is not None and not log.interval else None
-    saves = _saves(reading, main, at_most, unsaid)
+    saves, at_most = _saves(reading, main, at_most, unsaid)
     newest = next((save for save in saves if save.newest), None)
     saved = newest.candidate.step if newest else None
     lag = percent = minutes = None
@@ -102,25 +104,31 @@ def _rate(
 
 def _saves(
     reading: Reading, main: ProcessFacts | None, at_most: int | None, unsaid: int | None
-) -> tuple[Save, ...]:
-    """Order checkpoints by step, the highest first, and mark the newest complete one of the live attempt."""
+) -> tuple[tuple[Save, ...], int | None]:
+    """Order checkpoints by step, the highest first, and mark the newest complete one of the live attempt.
+
+    Also returns how far the run may be already: what this process has saved itself, it has reached.
+    """
     began = reading.started(main) if main else None
-    out: list[Save] = []
-    chosen = False
-    for one in sorted(reading.run.checkpoints.found, key=lambda one: -one.step):
-        written = None if one.mtime_ns is None else one.mtime_ns / 1e9
-        before = began is not None and written is not None and written < began - 1
-        own = unsaid is not None and one.step <= unsaid and began is not None and not before
-        earlier = at_most is not None and one.step > at_most and not own
-        newest = one.complete and not earlier and not chosen
-        chosen = chosen or newest
-        out.append(
-            Save(
-                candidate=one,
-                age=None if written is None else reading.clock.files - written,
-                attempt="earlier" if earlier else "live",
-                before_start=before,
-                newest=newest,
-            )
+    found = sorted(reading.run.checkpoints.found, key=lambda one: -one.step)
+
+    def before(one: Candidate) -> bool:
+        return began is not None and (one.mtime_ns or 0) / 1e9 < began - 1
+
+    own = [one.step for one in found if unsaid is not None and began is not None and not before(one)]
+    limit = at_most if at_most is None else max([at_most, *(step for step in own if step <= (unsaid or 0))])
+    started = None if began is None else int((began - 1) * 1e9)
+    chosen = choose((Known.model_validate(one) for one in found), limit, started_ns=started).chosen
+    left = chosen is not None and began is not None and (chosen.mtime_ns or 0) >= (started or 0)
+    return tuple(
+        Save(
+            candidate=one,
+            age=None if one.mtime_ns is None else reading.clock.files - one.mtime_ns / 1e9,
+            attempt="earlier"
+            if (limit is not None and one.step > limit) or (left and before(one))
+            else "live",
+            before_start=before(one),
+            newest=chosen is not None and (one.path, one.step) == (chosen.path, chosen.step),
         )
-    return tuple(out)
+        for one in found
+    ), limit

@@ -147,8 +147,9 @@ def _gpus(status: TrainStatus) -> list[str]:
 
 
 def _checkpoints(status: TrainStatus) -> list[RenderableType]:
-    """Say what stands beside the newest complete checkpoint and may be mistaken for it."""
-    odd = [one for one in status.checkpoints if not one.complete or one.attempt == "earlier"]
+    """Say what has a higher step than the checkpoint that counts, and why it was not taken."""
+    newest = status.step.saved if status.step.saved is not None else -1
+    odd = [one for one in status.checkpoints if one.step > newest]
     rows: list[RenderableType] = []
     for one in odd[:_SHOWN]:
         what = (
