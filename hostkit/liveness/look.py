@@ -11,7 +11,8 @@ from hostkit.liveness import history
 from hostkit.liveness.readings import Reading, reading_of
 from hostkit.liveness.seen import Before, Seen
 from hostkit.liveness.status import HopStatus, HostStatus, TrainStatus, last_known, status_of
-from hostkit.liveness.verdict import EXITS, UNKNOWN, Judgement, judge
+from hostkit.liveness.verdict import Judgement, judge
+from hostkit.liveness.verdicts import EXITS, UNKNOWN
 from hostkit.transport.program import run_program
 from hostkit.transport.route import Route
 
