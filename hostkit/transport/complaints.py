@@ -1,9 +1,159 @@
-"""What ssh, pct and sudo say on stderr when they do not get as far as the command, and what that means."""
+"""What ssh, pct, sudo and login shells say when they do not get as far as the command, and what that means.
+
+Read only when the frame is missing or broke off, and only to say it better: without a whole frame the answer
+is unknown, whatever the words are.
+"""
 
 from __future__ import annotations
 
-from hostkit.transport.route import Route
+import re
+from dataclasses import dataclass
+
+from hostkit.errors import AuthError, HostKeyError, LostError, UnreachableError
+from hostkit.transport.route import Hop, Route
+
+Make = type[UnreachableError]
+
+
+@dataclass(frozen=True, slots=True)
+class _Complaint:
+    pattern: re.Pattern[str]
+    error: Make
+    what: str
+    hint: str
+
+
+def _c(pattern: str, error: Make, what: str, hint: str) -> _Complaint:
+    return _Complaint(re.compile(pattern, re.IGNORECASE), error, what, hint)
+
+
+# {hop}: the hop that could not be entered, {outer}: the one before it, {0}: the pattern's group 1
+_PCT = (
+    _c(
+        r"Configuration file '[^']*' does not exist",
+        UnreachableError,
+        "CT {ct} is not on {outer} (moved to another node?)",
+        "`pct list` on each node, or `pvesh get /cluster/resources`; then set `via` in the inventory",
+    ),
+    _c(
+        r"(?:CT|container|VM)\b[^\n]* is locked(?: \(([^)]*)\))?",
+        UnreachableError,
+        "CT {ct} is locked on {outer} ({0})",
+        "wait until that has ended; hostkit never unlocks a container",
+    ),
+    _c(
+        r"not running|failed to get (?:the )?init pid|is stopped",
+        UnreachableError,
+        "CT {ct} is not running on {outer}",
+        "`pct status {ct}` there; hostkit never starts or stops a container",
+    ),
+    _c(
+        r"\bpct: (?:command )?not found|unknown command:? '?pct|No such file.*\bpct\b|\bpct\b.*No such file",
+        UnreachableError,
+        "{outer} has no `pct`",
+        "is {outer} the Proxmox host? `pct` is found only by its administrators (`sudo: root`)",
+    ),
+    _c(
+        r"ipcc_send_rec|unable to load access control list",
+        UnreachableError,
+        "Proxmox's cluster file system does not answer on {outer}",
+        "`systemctl status pve-cluster` there",
+    ),
+)
+_SSH = (
+    _c(
+        r"REMOTE HOST IDENTIFICATION HAS CHANGED",
+        HostKeyError,
+        "its host key has CHANGED, says ssh on {outer}",
+        "`login: there` uses the known_hosts of {outer}: verify the key there",
+    ),
+    _c(
+        r"host key verification failed|host key is known for|no matching host key fingerprint",
+        HostKeyError,
+        "its host key is not known on {outer}",
+        "`login: there` uses the known_hosts of {outer}: log in from there once, and verify the key",
+    ),
+    _c(
+        r"too many authentication failures",
+        AuthError,
+        "too many keys offered by {outer}",
+        "name the key with `identity:` (a path on {outer})",
+    ),
+    _c(
+        r"permission denied \(|no such identity",
+        AuthError,
+        "the login from {outer} was refused",
+        "`login: there` uses the keys of {outer}: name one with `identity:`, or set `user`",
+    ),
+    _c(
+        r"could not resolve hostname|name or service not known",
+        UnreachableError,
+        "{outer} does not know its name",
+        "is the address right as seen from {outer}?",
+    ),
+    _c(
+        r"connection refused|no route to host|network is unreachable|timed out|connection closed by|connection reset"
+        r"|kex_exchange_identification",
+        UnreachableError,
+        "{outer} could not connect to it",
+        "is {hop} up, and is the address right as seen from {outer}?",
+    ),
+    _c(
+        r"\bssh: (?:command )?not found",
+        UnreachableError,
+        "{outer} has no ssh client",
+        "`login: forward` needs none",
+    ),
+)
+_SUDO = _c(
+    r"sudo: (a password is required|a terminal is required|.*not in the sudoers|.*not allowed|.*unknown user)"
+    r"|not in the sudoers file|sudo: (?:command )?not found",
+    AuthError,
+    "sudo refused on {hop}: {0}",
+    "allow it without a password in sudoers, or take `sudo:` from the inventory",
+)
+_SHELL = _c(
+    r"(account is (?:currently )?not available|account is disabled|must change your password|account has expired)",
+    AuthError,
+    "the account's login shell takes no commands: {0}",
+    "give the account a shell, or name another with `user:`",
+)
+_CUT = re.compile(
+    r"timeout, server \S+ not responding|connection (?:to \S+ )?closed by|broken pipe|connection reset"
+    r"|client_loop: send",
+    re.IGNORECASE,
+)
 
 
 def explain(route: Route, stdout: bytes, stderr: bytes) -> None:
     """Raise the right error when a wrapper on the way said why it failed; return when nothing is known."""
+    text = (stderr + b"\n" + stdout[-4000:]).decode("utf-8", "replace")
+    wrapped = route.wrapped()
+    for hop in wrapped:
+        _look(route, hop, _PCT if hop.kind == "pct" else _SSH, text)
+    for hop in route.hops:
+        if hop.host.sudo:
+            _look(route, hop, (_SUDO,), text)
+        if hop.kind == "ssh":
+            _look(route, hop, (_SHELL,), text)
+
+
+def explain_cut(route: Route, stderr: bytes) -> None:
+    """Raise LostError when an ssh on the way said that it lost its connection while the command ran."""
+    inner = [hop for hop in route.wrapped() if hop.kind == "ssh"]
+    if inner and _CUT.search(stderr[-4000:].decode("utf-8", "replace")):
+        raise LostError("the connection was cut", hop=inner[0].name, stood=_before(route, inner[0]))
+
+
+def _look(route: Route, hop: Hop, complaints: tuple[_Complaint, ...], text: str) -> None:
+    stood = _before(route, hop)
+    for complaint in complaints:
+        if match := complaint.pattern.search(text):
+            said = next((group for group in match.groups() if group), "no reason given")
+            names = {"ct": hop.host.pct, "hop": hop.name, "outer": stood[-1] if stood else "this machine"}
+            what, hint = (form.format(said, **names) for form in (complaint.what, complaint.hint))
+            raise complaint.error(what, hop=hop.name, stood=stood, hint=hint)
+
+
+def _before(route: Route, hop: Hop) -> tuple[str, ...]:
+    return tuple(other.name for other in route.hops[: route.hops.index(hop)])

@@ -1,46 +1,37 @@
-"""The chain of Fabric connections: each hop verified, through the one before it; commands by raw channels."""
+"""The chain of Fabric connections: each hop verified and logged in to through the one before it, with budgets."""
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import shlex
+import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
+from typing import Any
 
 import fabric
 import paramiko
 
-from hostkit.errors import AuthError, HostKeyError, ProtocolError, RemoteTimeoutError, UnreachableError
-from hostkit.transport import hostkeys
+from hostkit.errors import (
+    HostkitError,
+    LostError,
+    ProtocolError,
+    RemoteTimeoutError,
+    UnreachableError,
+)
+from hostkit.inventory.models import Host
+from hostkit.transport.channel import exchange
 from hostkit.transport.line import Finished
+from hostkit.transport.login import Login
+from hostkit.transport.pulse import Pulse
 from hostkit.transport.resolve import Endpoint, resolve
 from hostkit.transport.route import Hop
+from hostkit.transport.verify import Verify, names_of
 
-
-class Verify(paramiko.MissingHostKeyPolicy):
-    """Accepts a host key that is in the trusted files, and no other."""
-
-    def __init__(self, endpoint: Endpoint, stood: tuple[str, ...]) -> None:
-        self.endpoint = endpoint
-        self.stood = stood
-        end = endpoint
-        inner = end.name if stood else None
-        self.names = hostkeys.lookup_names(end.address, end.port, alias=end.host_key_alias, inner=inner)
-        self.known = hostkeys.matching(hostkeys.read([*end.known_hosts, hostkeys.own_file()]), self.names)
-
-    def missing_host_key(
-        self,
-        client: paramiko.SSHClient,  # noqa: ARG002
-        hostname: str,  # noqa: ARG002
-        key: paramiko.PKey,
-    ) -> None:
-        blob = key.asbytes()
-        same = [known for known in self.known if known.blob == blob]
-        if same and not any(known.revoked for known in same):
-            return
-        raise HostKeyError(
-            f"host key unknown: {hostkeys.fingerprint(blob)}", hop=self.endpoint.name, stood=self.stood
-        )
+# its background thread logs what we raise anyway; without a handler Python prints that to stderr
+logging.getLogger("paramiko").addHandler(logging.NullHandler())
 
 
 class HopLine:
@@ -48,138 +39,332 @@ class HopLine:
 
     def __init__(self, hop: Hop, outer: HopLine | None) -> None:
         self.hop = hop
-        self.outer = outer
+        self._outer = outer
         self._lock = threading.Lock()
         self._connection: fabric.Connection | None = None
+        self._pulse: Pulse | None = None
+        self._sessions = threading.Condition()
+        self._open = 0
+        self._most: int | None = None  # MaxSessions of the server, learnt when it refuses one
 
     @property
     def stood(self) -> tuple[str, ...]:
-        return (*self.outer.stood, self.outer.hop.name) if self.outer else ()
-
-    def connection(self) -> fabric.Connection:
-        """Return the open connection; made at first use, and again when it was lost."""
-        with self._lock:
-            if self._connection is None or not self._connection.is_connected:
-                self._connection = self._connect()
-            return self._connection
-
-    def _connect(self) -> fabric.Connection:
-        end = resolve(self.hop)
-        budget = self.hop.host.timeouts
-        policy = Verify(end, self.stood)
-        connection = fabric.Connection(
-            end.address,
-            user=end.user,
-            port=end.port,
-            config=fabric.Config(overrides={"load_ssh_configs": False}, lazy=True),
-            connect_kwargs={
-                "key_filename": [str(path) for path in end.identities if path.exists()],
-                "allow_agent": not end.only_identities,
-                "look_for_keys": False,
-                "timeout": budget.connect,
-                "banner_timeout": budget.connect,
-                "auth_timeout": budget.auth,
-                "channel_timeout": budget.connect,
-            },
-        )
-        connection.client.set_missing_host_key_policy(policy)
-        try:
-            if self.outer is not None:
-                gateway = self.outer.connection()
-                connection.connect_kwargs["sock"] = gateway.transport.open_channel(
-                    "direct-tcpip", (end.address, end.port), ("", 0), timeout=budget.connect
-                )
-            connection.open()
-        except UnreachableError:
-            raise
-        except paramiko.AuthenticationException as error:
-            raise AuthError(f"login refused for {end.user}", hop=end.name, stood=self.stood) from error
-        except TimeoutError as error:
-            raise RemoteTimeoutError("no answer", hop=end.name, stood=self.stood) from error
-        except (OSError, paramiko.SSHException) as error:
-            raise UnreachableError(f"cannot connect: {error}", hop=end.name, stood=self.stood) from error
-        return connection
+        """The hops before this one."""
+        return (*self._outer.stood, self._outer.hop.name) if self._outer else ()
 
     def carry(
         self, words: list[str], stdin: bytes, deadline: float | None, finished: Finished
     ) -> tuple[bytes, bytes]:
-        """Run words through the hop's login shell; see `Line`."""
-        connection = self.connection()
-        try:
-            channel = connection.transport.open_session(timeout=self.hop.host.timeouts.connect)
-        except (paramiko.SSHException, EOFError, OSError) as error:
-            raise UnreachableError(f"no channel: {error}", hop=self.hop.name, stood=self.stood) from error
-        with channel:
-            return self._exchange(channel, shlex.join(words), stdin, deadline, finished)
-
-    def _exchange(
-        self,
-        channel: paramiko.Channel,
-        line: str,
-        stdin: bytes,
-        deadline: float | None,
-        finished: Finished,
-    ) -> tuple[bytes, bytes]:
-        out, err = bytearray(), bytearray()
-        channel.settimeout(0.5)
-        try:
-            channel.exec_command(line)
-        except (paramiko.SSHException, EOFError, OSError) as error:
-            raise ProtocolError(
-                f"the server did not start the command: {error}", where=self.hop.name
-            ) from error
-        threads = [
-            threading.Thread(target=_feed, args=(channel, stdin), daemon=True),
-            threading.Thread(target=_drain, args=(channel.recv_stderr, err, channel), daemon=True),
-        ]
-        for thread in threads:
-            thread.start()
-        while True:
+        """Run words through the hop's login shell, quoted once for it; see `Line`."""
+        line = shlex.join(words).encode("utf-8", "surrogateescape")
+        transport = self._transport(deadline)
+        with self._session(transport, deadline) as channel:
             try:
-                data = channel.recv(1 << 16)
+                reply = exchange(channel, line, stdin, deadline, finished)
             except TimeoutError:
-                data = None
-            if data == b"":
-                threads[1].join(5)
-                break
-            out += data or b""
-            if finished(out, err):
-                break
-            if deadline is not None and time.monotonic() > deadline:
-                raise RemoteTimeoutError("no answer within its budget", hop=self.hop.name, stood=self.stood)
-        return bytes(out), bytes(err)
+                self._complain_if_lost(transport)
+                raise self._late("the command did not answer within its budget") from None
+            except (paramiko.SSHException, EOFError, OSError) as error:
+                self._complain_if_lost(transport)
+                raise ProtocolError(
+                    f"the server did not start the command: {error}", where=self.hop.name
+                ) from error
+        if not finished(*reply):
+            self._complain_if_lost(transport)
+        return reply
+
+    def offered_key(self, deadline: float | None = None) -> tuple[list[str], paramiko.PKey]:
+        """Return the names under which this hop's host key is looked up, and the key that it offers; no login."""
+        end = resolve(self.hop)
+        with self._told(end):
+            transport = paramiko.Transport(self._reach(end, deadline))
+            try:
+                Verify(end, self.stood).prefer(transport)
+                transport.banner_timeout = self._within(self.hop.host.timeouts.connect, deadline)
+                transport.start_client(timeout=self._within(self.hop.host.timeouts.auth, deadline))
+                return names_of(end, inner=bool(self.stood)), transport.get_remote_server_key()
+            finally:
+                transport.close()
 
     def close(self) -> None:
+        """Close this hop's connection. Commands under way on it are lost."""
         with self._lock:
-            if self._connection is not None:
-                self._connection.close()
-                self._connection = None
+            self._drop()
 
+    def _drop(self) -> None:
+        if self._pulse is not None:
+            self._pulse.stop()
+            self._pulse = None
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
-def _feed(channel: paramiko.Channel, data: bytes) -> None:
-    rest = memoryview(data)
-    try:
-        while rest:
+    # connecting
+
+    def _transport(self, deadline: float | None) -> paramiko.Transport:
+        """Return the open connection's transport; connected at first use, and again when it was lost."""
+        with self._lock:
+            connection = self._connection
+            if connection is None or not connection.is_connected:
+                self._drop()
+                connection = self._connect(deadline)
+                self._connection = connection
+                self._open = 0
+            transport: paramiko.Transport = connection.transport
+            return transport
+
+    def _connect(self, deadline: float | None) -> fabric.Connection:
+        end = resolve(self.hop)
+        verify = Verify(end, self.stood)
+        budget = self.hop.host.timeouts
+        connection = fabric.Connection(
+            end.address,
+            user=end.user,
+            port=end.port,
+            # lazy: no file of the user's for Fabric or Invoke changes how hosts are reached
+            config=fabric.Config(overrides={"load_ssh_configs": False}, lazy=True),
+        )
+        connection.client.set_missing_host_key_policy(verify)
+
+        def transport(sock: Any, **kwargs: Any) -> paramiko.Transport:
+            made = paramiko.Transport(sock, **kwargs)
+            made.daemon = True
+            verify.prefer(made)
+            return made
+
+        with self._told(end):
             try:
-                rest = rest[channel.send(bytes(rest[: 1 << 16])) :]
-            except TimeoutError:
-                if channel.closed:
-                    return
-        channel.shutdown_write()
-    except (OSError, EOFError):  # the command does not want the rest: no fault
-        return
+                connection.connect_kwargs = {
+                    "sock": self._reach(end, deadline),
+                    "transport_factory": transport,
+                    "auth_strategy": Login(end, self.stood),
+                    "timeout": self._within(budget.auth, deadline),  # of the key exchange
+                    "banner_timeout": self._within(budget.connect, deadline),
+                    "auth_timeout": self._within(budget.auth, deadline),
+                    "channel_timeout": budget.connect,
+                }
+                connection.open()
+            except BaseException:
+                connection.client.close()
+                if sock := connection.connect_kwargs.get("sock"):
+                    sock.close()
+                raise
+        self._pulse = Pulse(connection.transport, budget.idle)
+        return connection
 
+    def _reach(self, end: Endpoint, deadline: float | None) -> Any:
+        """Return something like a socket to the hop: through the hop before it, a ProxyCommand, or directly."""
+        budget = self._within(self.hop.host.timeouts.connect, deadline)
+        if self._outer is None and end.jumps:
+            self._outer = _jumps(end)
+        if self._outer is not None:
+            return self._outer.tunnel(end, budget, deadline)
+        if end.proxy_command is not None:
+            return paramiko.ProxyCommand(_expand(end.proxy_command, end))
+        until = time.monotonic() + budget
+        failures: list[OSError] = []
+        for family, kind, protocol, _, address in socket.getaddrinfo(
+            end.address, end.port, type=socket.SOCK_STREAM
+        ):
+            sock = socket.socket(family, kind, protocol)
+            try:
+                sock.settimeout(max(0.1, until - time.monotonic()))
+                sock.connect(address)
+            except OSError as error:
+                sock.close()
+                failures.append(error)
+            else:
+                return sock
+        raise failures[0]
 
-def _drain(recv: Callable[[int], bytes], into: bytearray, channel: paramiko.Channel) -> None:
-    while True:
+    def tunnel(self, end: Endpoint, budget: float, deadline: float | None) -> paramiko.Channel:
+        """Return a tunnel from this hop to the next one's address."""
+        transport = self._transport(deadline)
         try:
-            data = recv(1 << 16)
-        except TimeoutError:
-            if channel.closed:
-                return
-            continue
-        except OSError:
+            return transport.open_channel("direct-tcpip", (end.address, end.port), ("", 0), timeout=budget)
+        except paramiko.ChannelException as error:
+            self._complain_if_lost(transport)
+            if error.code == 1:  # administratively prohibited
+                raise UnreachableError(
+                    f"{self.hop.name} permits no tunnel to {end.address}:{end.port}",
+                    hop=end.name,
+                    stood=(*self.stood, self.hop.name),
+                    hint="AllowTcpForwarding in its sshd_config, or `login: there` in the inventory",
+                ) from error
+            raise UnreachableError(
+                f"{self.hop.name} could not connect to {end.address}:{end.port}",
+                hop=end.name,
+                stood=(*self.stood, self.hop.name),
+                hint=f"is {end.name} up, and is the address right as seen from {self.hop.name}?",
+            ) from error
+        except (paramiko.SSHException, EOFError, OSError) as error:
+            self._complain_if_lost(transport)
+            raise RemoteTimeoutError(
+                f"{self.hop.name} got no answer from {end.address}:{end.port} within {budget:g} s",
+                hop=end.name,
+                stood=(*self.stood, self.hop.name),
+                hint=f"is {end.name} up, and does a firewall let {self.hop.name} through?",
+            ) from error
+
+    def _within(self, budget: float, deadline: float | None) -> float:
+        if deadline is None:
+            return budget
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise self._late("the command's time was used up")
+        return min(budget, left)
+
+    # channels
+
+    @contextlib.contextmanager
+    def _session(self, transport: paramiko.Transport, deadline: float | None) -> Iterator[paramiko.Channel]:
+        """Open one session channel. Where the server allows no more at once (MaxSessions), wait for one to end."""
+        until = time.monotonic() + self.hop.host.timeouts.connect if deadline is None else deadline
+        while True:
+            with self._sessions:
+                while self._most is not None and self._open >= self._most:
+                    if (
+                        not self._sessions.wait(max(0.0, until - time.monotonic()))
+                        and time.monotonic() >= until
+                    ):
+                        raise self._refused("all its channels stayed in use")
+                self._open += 1
+            try:
+                channel = transport.open_session(
+                    timeout=self._within(self.hop.host.timeouts.connect, deadline)
+                )
+                break
+            except paramiko.ChannelException as error:
+                self._leave()
+                self._complain_if_lost(transport)
+                with self._sessions:
+                    if self._open == 0 and time.monotonic() >= until - self.hop.host.timeouts.connect / 2:
+                        raise self._refused(str(error)) from error
+                    # a session that has just ended may still count there: look again a little later
+                    self._most = max(1, self._open)
+                    self._sessions.wait(0.05)
+            except (paramiko.SSHException, EOFError, OSError) as error:
+                self._leave()
+                self._complain_if_lost(transport)
+                raise self._late("no channel was opened within its budget") from error
+            except BaseException:
+                self._leave()
+                raise
+        try:
+            yield channel
+        finally:
+            channel.close()
+            self._leave()
+
+    def _leave(self) -> None:
+        with self._sessions:
+            self._open = max(0, self._open - 1)
+            self._sessions.notify()
+
+    # saying what is wrong
+
+    def _refused(self, why: str) -> UnreachableError:
+        return UnreachableError(
+            f"channel refused: {why}",
+            hop=self.hop.name,
+            stood=self.stood,
+            hint="the connection itself is healthy; see MaxSessions in the server's sshd_config",
+        )
+
+    def _late(self, what: str) -> RemoteTimeoutError:
+        return RemoteTimeoutError(what, hop=self.hop.name, stood=self.stood)
+
+    def _chain(self) -> list[HopLine]:
+        return [*(self._outer._chain() if self._outer else []), self]
+
+    def _complain_if_lost(self, transport: paramiko.Transport) -> None:
+        """Raise LostError for the outermost hop of the chain that is gone, if one is."""
+        if transport.is_active() and not (self._pulse and self._pulse.lost):
             return
-        if not data:
-            return
-        into += data
+        for line in self._chain():
+            pulse, idle = line._pulse, line.hop.host.timeouts.idle
+            if pulse is not None and (pulse.lost or pulse.silence() > idle * 0.9):
+                raise LostError(f"fell silent for {idle:g} s", hop=line.hop.name, stood=line.stood)
+            if line is self or line._connection is None or not line._connection.is_connected:
+                raise LostError("the connection was cut", hop=line.hop.name, stood=line.stood)
+
+    @contextlib.contextmanager
+    def _told(self, end: Endpoint) -> Iterator[None]:
+        """Turn what can go wrong while connecting into errors that name the hop and what to try."""
+        place = f"{end.address}:{end.port}"
+        budget = self.hop.host.timeouts
+        try:
+            yield
+        except HostkitError:
+            raise
+        except socket.gaierror as error:
+            raise self._unreachable(
+                f"the name {end.address} is not known: {error.strerror}", "is it spelt right?"
+            ) from error
+        except TimeoutError as error:
+            raise RemoteTimeoutError(
+                f"no answer from {place} within {budget.connect:g} s",
+                hop=self.hop.name,
+                stood=self.stood,
+                hint="is it up, and does a firewall let you through?",
+            ) from error
+        except ConnectionRefusedError as error:
+            raise self._unreachable(
+                f"{place} refused the connection", "is sshd running there, on that port?"
+            ) from error
+        except paramiko.ssh_exception.IncompatiblePeer as error:
+            raise self._unreachable(f"no algorithm in common: {error}", "is its sshd very old?") from error
+        except (paramiko.SSHException, EOFError) as error:
+            for line in self._chain()[:-1]:
+                if line._connection is not None:
+                    line._complain_if_lost(line._connection.transport)
+            if "No existing session" in str(
+                error
+            ):  # what paramiko says when the key exchange is not done in time
+                raise RemoteTimeoutError(
+                    f"{place} did not finish the key exchange within {budget.auth:g} s",
+                    hop=self.hop.name,
+                    stood=self.stood,
+                    hint="is the machine overloaded?",
+                ) from error
+            if "banner" in str(error):
+                raise RemoteTimeoutError(
+                    f"{place} accepted the connection, and sent no SSH banner within {budget.connect:g} s ({error})",
+                    hop=self.hop.name,
+                    stood=self.stood,
+                    hint="is that an ssh port, and is the machine overloaded (MaxStartups)?",
+                ) from error
+            raise self._unreachable(
+                f"{place} broke off: {error or 'connection closed'}", "see the server's log"
+            ) from error
+        except OSError as error:
+            raise self._unreachable(
+                f"cannot connect to {place}: {error.strerror or error}", "is the route up?"
+            ) from error
+
+    def _unreachable(self, what: str, hint: str) -> UnreachableError:
+        return UnreachableError(what, hop=self.hop.name, stood=self.stood, hint=hint)
+
+
+def _jumps(end: Endpoint) -> HopLine | None:
+    """Return lines for the ProxyJump of an alias: hops that the inventory does not name."""
+    line: HopLine | None = None
+    for jump in end.jumps:
+        user, _, rest = jump.rpartition("@")
+        name, _, port = rest.rpartition(":") if rest.rpartition(":")[2].isdigit() else (rest, "", "")
+        host = Host(
+            alias=name.strip("[]"),
+            user=user or None,
+            port=int(port) if port else None,
+            ssh_config=end.hop.host.ssh_config,
+            known_hosts=end.hop.host.known_hosts,
+            timeouts=end.hop.host.timeouts,
+        )
+        line = HopLine(Hop(name.strip("[]"), host), line)
+    return line
+
+
+def _expand(command: str, end: Endpoint) -> str:
+    for token, value in (("%h", end.address), ("%p", str(end.port)), ("%r", end.user), ("%%", "%")):
+        command = command.replace(token, value)
+    return command

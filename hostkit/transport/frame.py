@@ -122,7 +122,7 @@ class Frame:
 
     def ended(self, stream: bytes | bytearray) -> bool:
         """Say whether a stream is complete so far, so that nobody waits for a grandchild that holds it open."""
-        return re.search(re.escape(self._marker("end ")) + rb"\d+( timeout)?\n\Z", stream[-128:]) is not None
+        return re.search(re.escape(self._marker("end ")) + rb"\d+( timeout)?\n", stream[-8192:]) is not None
 
     def parse(self, stdout: bytes, stderr: bytes) -> Reply:
         """Take the reply from between the markers. Raises ProtocolError when the frame is not whole."""

@@ -6,9 +6,9 @@ import time
 from types import TracebackType
 from typing import Self
 
-from hostkit.errors import CannotCreateError, DataError, RemoteTimeoutError
+from hostkit.errors import CannotCreateError, DataError, LostError, RemoteTimeoutError
 from hostkit.transport.base import Completed
-from hostkit.transport.complaints import explain
+from hostkit.transport.complaints import explain, explain_cut
 from hostkit.transport.frame import KILL_AFTER, Frame
 from hostkit.transport.line import Line
 from hostkit.transport.route import Route
@@ -44,6 +44,8 @@ class FramedTransport:
         out, err = self._line.carry(words, stdin, deadline, lambda o, e: frame.ended(o) and frame.ended(e))
         if not frame.began(out):
             explain(self.route, out, err)
+        elif not frame.ended(out):
+            explain_cut(self.route, err)
         reply = frame.parse(out, err)
         if reply.timed_out:
             raise RemoteTimeoutError(
@@ -72,7 +74,11 @@ class FramedTransport:
 
     def get(self, path: str, *, limit: int = 16 * 2**20) -> bytes:
         """Read a small file; one larger than `limit` bytes is a DataError."""
-        done = self.run(["sh", "-c", _GET, "sh", path, str(limit + 1)], timeout=60)
+        ask = ["sh", "-c", _GET, "sh", path, str(limit + 1)]
+        try:
+            done = self.run(ask, timeout=60)
+        except LostError:  # a read may be asked again
+            done = self.run(ask, timeout=60)
         if not done.ok:
             raise DataError(f"{path} cannot be read: {_said(done)}", where=self.host)
         if len(done.stdout) > limit:

@@ -9,7 +9,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from hostkit.errors import DataError, ProtocolError
+from hostkit.errors import DataError, LostError, ProtocolError
 from hostkit.transport.base import Completed, Transport
 
 # Also Python 2 must understand it, to say that it is too old. Nothing of the program stands in an argv.
@@ -82,14 +82,22 @@ def run_program(
     *,
     timeout: float | None = None,
     stdin: bytes = b"",
+    retry: bool = False,
 ) -> dict[str, Any]:
     """Run hostkit/remote/<name>.py's `serve(request)` on the host; return the dict that it returned.
 
-    `stdin` follows the request on the program's standard input (`sys.stdin.buffer`).
+    `stdin` follows the request on the program's standard input (`sys.stdin.buffer`). `retry`: the program only
+    reads, so that it may be asked once more when the connection was lost.
     """
     code, asked = _bundle(name), json.dumps(request).encode()
     data = b"%d\n%s%d\n%s%s" % (len(code), code, len(asked), asked, stdin)
-    done = transport.run([python, "-I", "-S", "-B", "-c", LOADER], stdin=data, timeout=timeout)
+    argv = [python, "-I", "-S", "-B", "-c", LOADER]
+    try:
+        done = transport.run(argv, stdin=data, timeout=timeout)
+    except LostError:
+        if not retry:
+            raise
+        done = transport.run(argv, stdin=data, timeout=timeout)
     return _reply(done, transport.host, python, name)
 
 
@@ -99,13 +107,29 @@ def _reply(done: Completed, host: str, python: str, name: str) -> dict[str, Any]
     except ValueError:
         document = None
     if not isinstance(document, dict):
+        if done.exit in (126, 127):
+            raise DataError(
+                f"no usable {python} (exit {done.exit})",
+                where=host,
+                hint=f"set hosts.{host}.python to a Python 3.8 or newer",
+            )
+        if b"-I" in done.stderr and done.exit == 2:  # Python 2 does not know the option
+            raise _too_old(python, "older than 3.4", host)
         said = done.stderr.decode("utf-8", "replace").strip()[-300:]
         raise ProtocolError(f"{name} gave no answer (exit {done.exit}): {said}", where=host)
     if "old" in document:
-        raise DataError(f"{python} is Python {document['old']}, 3.8 or newer is needed", where=host)
+        raise _too_old(python, str(document["old"]), host)
     if "error" in document:
         raise DataError(f"{name} failed: {document['error']}", where=host)
     reply = document.get("reply")
     if not isinstance(reply, dict):
         raise ProtocolError(f"{name} answered with something else than a document", where=host)
     return reply
+
+
+def _too_old(python: str, version: str, host: str) -> DataError:
+    return DataError(
+        f"{python} is Python {version}; 3.8 or newer is needed",
+        where=host,
+        hint=f"set hosts.{host}.python to a newer one",
+    )

@@ -11,11 +11,16 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hostkit.inventory.models import Inventory
+
 SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
 USER = pwd.getpwuid(os.getuid()).pw_name
 
 # `pct exec ID -- argv` without a container: it checks its arguments as the real one does, resets PATH, keeps the
 # caller's environment, and starts argv without a shell.
+# What a chatty account prints before and after each command, on both streams.
+NOISE = 'echo "Welcome to the machine"; printf "no newline"; echo careful >&2; eval "$SSH_ORIGINAL_COMMAND"; echo bye'
+
 PCT = """#!/bin/sh
 PATH=/sbin:/bin:/usr/sbin:/usr/bin
 verb=$1 id=$2
@@ -132,12 +137,19 @@ class Server:
 
 
 @dataclass
-class Pair:
-    """Two servers: `outer` is reached from here, `inner` through it; client files for both points of view."""
+class Fleet:
+    """Servers started on demand, ended together; and inventory hosts that use the fleet's own client files only."""
 
     root: Path
-    outer: Server
-    inner: Server
+    servers: dict[str, Server] = field(default_factory=dict)
+
+    def server(self, name: str, *options: str, shell: str | None = None, noisy: bool = False) -> Server:
+        if name not in self.servers:
+            if noisy:
+                options += (f"ForceCommand {NOISE}",)
+            self.servers[name] = Server(self.root, name, options, shell).start()
+            self.write_known_hosts()
+        return self.servers[name]
 
     @property
     def known_hosts(self) -> Path:
@@ -147,17 +159,27 @@ class Pair:
     def ssh_config(self) -> Path:
         return self.root / "ssh_config"
 
-    def write_client_files(self) -> None:
-        self.known_hosts.write_text(self.outer.known_hosts_line() + self.inner.known_hosts_line())
+    def write_known_hosts(self) -> None:
+        self.known_hosts.write_text("".join(s.known_hosts_line() for s in self.servers.values()))
         self.ssh_config.write_text("Host *\n  GlobalKnownHostsFile /dev/null\n")
 
-    def client(self, **more: object) -> dict[str, object]:
-        """Keys of an inventory host that make ssh use the test's own files only."""
+    def host(self, server: str | Server, **more: object) -> dict[str, object]:
+        """Return an inventory host; all its paths lie in the fleet's folder, which every server sees."""
+        port = server.port if isinstance(server, Server) else self.server(server).port
         return {
             "address": "127.0.0.1",
+            "port": port,
             "user": USER,
             "identity": str(self.root / "id"),
             "known_hosts": str(self.known_hosts),
             "ssh_config": str(self.ssh_config),
             **more,
         }
+
+    def stop(self) -> None:
+        for server in self.servers.values():
+            server.stop()
+
+
+def inventory(**hosts: dict[str, object]) -> Inventory:
+    return Inventory.model_validate({"hostkit": 1, "archive": "/nowhere", "hosts": hosts})

@@ -1,0 +1,1 @@
+"""Contract tests: every transport keeps the same promises."""

@@ -1,0 +1,103 @@
+"""One set of assertions over every way to a host: the ways."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hostkit.transport.base import Transport
+from hostkit.transport.connections import Connections
+
+from .servers import SSHD, Fleet, Server, inventory
+
+# way -> (hosts of its inventory, the host asked for). A server's name in place of an address.
+WAYS: dict[str, dict[str, dict[str, Any]]] = {
+    "local": {"me": {"local": True}},
+    "local, pct": {"me": {"local": True}, "ct": {"pct": 200, "via": "me"}},
+    "fabric": {"outer": {"server": "outer"}},
+    "fabric, pct": {"outer": {"server": "outer"}, "ct": {"pct": 200, "via": "outer"}},
+    "fabric, two hops": {"outer": {"server": "outer"}, "inner": {"server": "inner", "via": "outer"}},
+    "fabric, two hops, pct": {
+        "outer": {"server": "outer"},
+        "inner": {"server": "inner", "via": "outer"},
+        "ct": {"pct": 200, "via": "inner"},
+    },
+    "login there": {
+        "outer": {"server": "outer"},
+        "inner": {"server": "inner", "via": "outer", "login": "there"},
+    },
+    "login there, pct": {
+        "outer": {"server": "outer"},
+        "inner": {"server": "inner", "via": "outer", "login": "there"},
+        "ct": {"pct": 200, "via": "inner"},
+    },
+    "noisy": {"noisy": {"server": "noisy"}},
+    "noisy, login there, pct": {
+        "noisy": {"server": "noisy"},
+        "noisy2": {"server": "noisy2", "via": "noisy", "login": "there"},
+        "ct": {"pct": 200, "via": "noisy2"},
+    },
+    "dash": {"dash": {"server": "dash", "shell": "dash"}},
+    "fish": {"fish": {"server": "fish", "shell": "fish"}},
+    "tcsh": {"tcsh": {"server": "tcsh", "shell": "tcsh"}},
+    "tcsh, login there": {
+        "tcsh": {"server": "tcsh", "shell": "tcsh"},
+        "fish": {"server": "fish", "shell": "fish", "via": "tcsh", "login": "there"},
+    },
+}
+
+
+@pytest.fixture(scope="session")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    if not Path(SSHD).exists():
+        pytest.skip("no sshd on this machine")
+    fleet = Fleet(tmp_path_factory.mktemp("sshd"))
+    # hostkit's own known_hosts is the user's: never read or written by a test
+    before = os.environ.get("XDG_DATA_HOME")
+    os.environ["XDG_DATA_HOME"] = str(fleet.root / "data")
+    yield fleet
+    if before is None:
+        del os.environ["XDG_DATA_HOME"]
+    else:
+        os.environ["XDG_DATA_HOME"] = before
+    fleet.stop()
+
+
+@pytest.fixture(scope="session")
+def connections(fleet: Fleet) -> Iterator[dict[str, Connections]]:
+    made: dict[str, Connections] = {}
+    yield made
+    for each in made.values():
+        each.close()
+
+
+@pytest.fixture(params=list(WAYS))
+def transport(
+    request: pytest.FixtureRequest,
+    fleet: Fleet,
+    connections: dict[str, Connections],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Transport:
+    """A transport for each way; the connections of a way are shared by all tests of the session."""
+    way = request.param
+    hosts: dict[str, dict[str, Any]] = {}
+    for name, said in WAYS[way].items():
+        keys = dict(said)
+        shell = keys.pop("shell", None)
+        if shell and not shutil.which(shell):
+            pytest.skip(f"no {shell} on this machine")
+        if server := keys.pop("server", None):
+            noisy = name.startswith("noisy")
+            hosts[name] = fleet.host(fleet.server(server, shell=shell, noisy=noisy), **keys)
+        else:
+            hosts[name] = keys
+    stand_in: Server = fleet.server("outer")
+    monkeypatch.setenv("PATH", f"{stand_in.bin}:{os.environ['PATH']}")  # `pct` for the local way
+    if way not in connections:
+        connections[way] = Connections(inventory(**hosts))
+    return connections[way].transport(list(hosts)[-1])
