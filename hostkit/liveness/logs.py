@@ -55,6 +55,7 @@ _STEP_KEYS = (
     "steps",
 )
 _LOSS_KEYS = ("loss", "train_loss", "train/loss", "training_loss")
+_OWN = ("step", "loss", "time", "finished")  # the inventory checks that they are regular expressions
 SHOWN = 400  # characters of a line that are kept for showing
 
 
@@ -71,7 +72,6 @@ class LogReading:
     stepped_at: float | None = None  # epoch seconds of the last step, where the log says them
     finished: str | None = None  # the declared end marker's line, where no step follows it
     lines: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
 
     @property
     def diverged(self) -> bool:
@@ -100,7 +100,7 @@ def redraws(text: str) -> list[list[str]]:
 
 def parse(tail: str, log: Log, *, begins: bool = False) -> LogReading:
     """Read a tail. `begins`: it was cut at its beginning, so that its first piece is not a whole one."""
-    shape, notes = _shape(log)
+    shape = _shape(log)
     lines = redraws(tail)
     shown = tuple(_shorten(parts[-1]) for parts in lines)
     if begins and lines and sum(map(len, lines)) > 1:
@@ -122,8 +122,8 @@ def parse(tail: str, log: Log, *, begins: bool = False) -> LogReading:
                 finished = _shorten(part)
     best = max((one for one in seen.values() if one.marks), key=lambda one: one.strength, default=None)
     if best is None:
-        return LogReading(loss=loss, finished=finished, lines=shown, notes=notes)
-    return _progress(best.marks, loss, finished, shown, notes)
+        return LogReading(loss=loss, finished=finished, lines=shown)
+    return _progress(best.marks, loss, finished, shown)
 
 
 def _progress(
@@ -131,7 +131,6 @@ def _progress(
     loss: float | None,
     finished: str | None,
     shown: tuple[str, ...],
-    notes: tuple[str, ...],
 ) -> LogReading:
     step, total, moment = marks[-1]
     start = len(marks) - 1  # back to where this attempt's steps begin
@@ -150,7 +149,6 @@ def _progress(
         stepped_at=moment.seconds if moment is not None and moment.absolute else None,
         finished=finished,
         lines=shown,
-        notes=notes,
     )
 
 
@@ -184,20 +182,10 @@ class _Shape:
     time_key: str | None = None
 
 
-def _shape(log: Log) -> tuple[_Shape, tuple[str, ...]]:
-    compiled: dict[str, Any] = {}
-    notes = []
-    for name in ("step", "loss", "time", "finished"):
-        text = getattr(log, name)
-        if text:
-            try:
-                compiled[name] = re.compile(text)
-            except re.error as error:
-                notes.append(f"log.{name} is no regular expression ({error}); the presets were used")
-    compiled.update(
-        {f"{name}_keys": (getattr(log, name),) for name in ("step", "loss") if getattr(log, name)}
-    )
-    return _Shape(**compiled, time_key=log.time), tuple(notes)
+def _shape(log: Log) -> _Shape:
+    given: dict[str, Any] = {name: re.compile(text) for name in _OWN if (text := getattr(log, name))}
+    given.update({f"{name}_keys": (getattr(log, name),) for name in ("step", "loss") if getattr(log, name)})
+    return _Shape(**given, time_key=log.time)
 
 
 def _object(line: str, form: str) -> dict[str, Any] | None:

@@ -49,7 +49,7 @@ def judge(
     """Return the verdict on a run. `here` is this machine's clock at the reading, known to `here_within` seconds."""
     group = Group.of(run, reading)
     log = parse(reading.run.log.tail, run.log, begins=reading.run.log.begins)
-    notes: list[str] = [*log.notes]
+    notes: list[str] = []
     if group.main is not None and log.step is not None and _of_an_earlier_attempt(reading, log, group.main):
         notes.append(
             f"the log's last step, {log.step}, is an earlier attempt's: it was written before the process began"
