@@ -14,16 +14,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
-from yaml.events import AliasEvent
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from hostkit.inventory.faults import Fault, Path, shown
+from hostkit.inventory.nodes import DEEPEST, StrictLoader, TooMuchError, column_of, kind_of, line_of
 from hostkit.inventory.scalars import Surprise, plain
 from hostkit.inventory.syntax import explain
 from hostkit.inventory.variables import expand
 
-DEEPEST = 24  # levels; the format needs eight
-MOST_NODES = 20_000  # as written
 LONGEST = 16_384  # characters in one value
 MOST_VALUES = 40_000  # with every alias and merge written out
 
@@ -69,39 +67,6 @@ class Document:
         return place.key_line if place else 1
 
 
-class _TooMuchError(Exception):
-    """The file, or what its aliases make of it, is beyond all use."""
-
-    def __init__(self, line: int, what: str, instead: str) -> None:
-        super().__init__(what)
-        self.fault = Fault(line, (), what, instead)
-
-
-class StrictLoader(yaml.SafeLoader):
-    """SafeLoader that counts while it composes, and notes explicit tags. It constructs nothing."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self.nodes = 0
-        self.depth = 0
-        self.tags: dict[int, str] = {}  # of the nodes that bear an explicit one
-
-    def compose_node(self, parent: Node | None, index: Any) -> Node | None:
-        event = self.peek_event()  # type: ignore[no-untyped-call]
-        line = event.start_mark.line + 1
-        self.nodes += 1
-        self.depth += 1
-        if self.nodes > MOST_NODES:
-            raise _TooMuchError(line, f"more than {MOST_NODES} values", "is this the right file?")
-        if self.depth > DEEPEST:
-            raise _TooMuchError(line, f"nested deeper than {DEEPEST} levels", "is a bracket open?")
-        node = super().compose_node(parent, index)
-        self.depth -= 1
-        if node is not None and not isinstance(event, AliasEvent) and getattr(event, "tag", None) is not None:
-            self.tags[id(node)] = event.tag
-        return node
-
-
 def parse(text: str, environ: Mapping[str, str] | None = None) -> Document:
     """Return the document of a YAML text; variables come from `environ`, by default this process's."""
     document = Document()
@@ -112,11 +77,11 @@ def parse(text: str, environ: Mapping[str, str] | None = None) -> Document:
         if root is None:
             document.faults.append(Fault(1, (), "the file holds no values", "copy the example"))
         elif not isinstance(root, MappingNode):
-            what = f"the file is {_kind(root)}, not a mapping"
-            document.faults.append(Fault(_line(root), (), what, "begin with `hostkit: 1`"))
+            what = f"the file is {kind_of(root)}, not a mapping"
+            document.faults.append(Fault(line_of(root), (), what, "begin with `hostkit: 1`"))
         else:
             _Conversion(document, loader.tags, os.environ if environ is None else environ).convert(root)
-    except _TooMuchError as error:
+    except TooMuchError as error:
         document.faults.append(error.fault)
         document.data = MISSING
     except yaml.YAMLError as error:
@@ -144,17 +109,17 @@ class _Conversion:
         self.visits: dict[int, int] = {}
 
     def convert(self, root: MappingNode) -> None:
-        self.document.data = self.value(root, (), _line(root))
+        self.document.data = self.value(root, (), line_of(root))
         self.document.unused = list(self._unused(root))
 
     def value(self, node: Node, path: Path, key_line: int) -> Any:
         self._step(node)
         if id(node) in self.tags:
-            self.document.places[path] = Place(_line(node), _column(node), key_line)
+            self.document.places[path] = Place(line_of(node), column_of(node), key_line)
             return self._tagged(node, path)
         if isinstance(node, ScalarNode):
             return self._scalar(node, path, key_line)
-        self.document.places[path] = Place(_line(node), _column(node), key_line)
+        self.document.places[path] = Place(line_of(node), column_of(node), key_line)
         if (word := _placeholder(node)) is not None:
             what = f"{{{word}}} without quotes is a mapping to YAML"
             return self._fault(node, path, what, f'write "{{{word}}}" in quotes')
@@ -164,7 +129,7 @@ class _Conversion:
         try:
             if isinstance(node, MappingNode):
                 return self._mapping(node, path)
-            return [self.value(item, (*path, index), _line(item)) for index, item in enumerate(node.value)]
+            return [self.value(item, (*path, index), line_of(item)) for index, item in enumerate(node.value)]
         finally:
             self.open.pop()
 
@@ -172,7 +137,7 @@ class _Conversion:
         pairs: dict[str, tuple[Node, Node]] = {}
         self._collect(node, path, pairs)
         return {
-            key: self.value(value_node, (*path, key), _line(key_node))
+            key: self.value(value_node, (*path, key), line_of(key_node))
             for key, (key_node, value_node) in pairs.items()
         }
 
@@ -192,11 +157,11 @@ class _Conversion:
                 what = f"key {shown(key)} stands twice, first in line {written[key]}"
                 self._fault(key_node, (*path, key), what, "keep one", keep=True)
                 continue
-            written[key] = _line(key_node)
+            written[key] = line_of(key_node)
             if key not in pairs:
                 pairs[key] = (key_node, value_node)
         if len(merges) > 1:
-            what = f"<< stands twice, first in line {_line(merges[0][0])}"
+            what = f"<< stands twice, first in line {line_of(merges[0][0])}"
             self._fault(
                 merges[1][0],
                 (*path, "<<"),
@@ -213,7 +178,7 @@ class _Conversion:
             if id(source) in self.tags:
                 self._tagged(source, (*path, "<<"))
             elif not isinstance(source, MappingNode):
-                what = f"<< merges mappings, and this is {_kind(source)}"
+                what = f"<< merges mappings, and this is {kind_of(source)}"
                 self._fault(source, (*path, "<<"), what, "write `<<: *anchor` of a mapping")
             elif any(source is outer for outer in self.open):
                 what = "this << merges a mapping into itself"
@@ -226,7 +191,7 @@ class _Conversion:
     def _key(self, node: Node, value: Node, path: Path) -> str | None:
         """Return the key as text: also a faulty one, so that what stands below it is looked at as well."""
         if not isinstance(node, ScalarNode):
-            what = f"a key is {_kind(node)}"
+            what = f"a key is {kind_of(node)}"
             self._fault(node, path, what, "put a text with { } or [ ] in quotes", keep=True)
             return None
         text: str = node.value
@@ -260,7 +225,9 @@ class _Conversion:
 
     def _scalar(self, node: ScalarNode, path: Path, key_line: int) -> Any:
         text: str = node.value
-        self.document.places[path] = Place(_line(node), _column(node), key_line, text, node.style is not None)
+        self.document.places[path] = Place(
+            line_of(node), column_of(node), key_line, text, node.style is not None
+        )
         if path in self.document.faulty:
             return MISSING
         self.count += len(text) // 64  # a long text behind many aliases is a bomb as well
@@ -285,7 +252,7 @@ class _Conversion:
         self, node: Node, path: Path, what: str, instead: str, *, keep: bool = False, line: int | None = None
     ) -> Missing:
         """Record a fault. `keep`: the fault is the key's, and the value under it is still worth looking at."""
-        self.document.faults.append(Fault(line or _line(node), path, what, instead, _column(node)))
+        self.document.faults.append(Fault(line or line_of(node), path, what, instead, column_of(node)))
         self.document.faulty.add((*path, "[key]") if keep else path)
         return MISSING
 
@@ -300,9 +267,9 @@ class _Conversion:
         self.visits[id(node)] = self.visits.get(id(node), 0) + 1
         if self.count > MOST_VALUES:
             what = f"aliases and merges make more than {MOST_VALUES} values of this file"
-            raise _TooMuchError(_line(node), what, "write them out where they are needed")
+            raise TooMuchError(line_of(node), what, "write them out where they are needed")
         if len(self.open) > DEEPEST:
-            raise _TooMuchError(_line(node), f"nested deeper than {DEEPEST} levels", "write it flatter")
+            raise TooMuchError(line_of(node), f"nested deeper than {DEEPEST} levels", "write it flatter")
 
     def _unused(self, root: MappingNode) -> Iterator[Path]:
         """Yield the entries of the top-level `defaults` that no alias reaches."""
@@ -323,14 +290,6 @@ class _Conversion:
         return isinstance(node, SequenceNode) and any(self._reached(inner) for inner in node.value)
 
 
-def _line(node: Node) -> int:
-    return int(node.start_mark.line) + 1
-
-
-def _column(node: Node) -> int:
-    return int(node.start_mark.column) + 1
-
-
 def _placeholder(node: Node) -> str | None:
     """Return the word of `{word}`, which is a mapping of it to nothing."""
     if isinstance(node, MappingNode) and node.flow_style and len(node.value) == 1:
@@ -339,11 +298,3 @@ def _placeholder(node: Node) -> str | None:
         if lone and value.style is None and not value.value and re.fullmatch(r"\w+", key.value):
             return str(key.value)
     return None
-
-
-def _kind(node: Node) -> str:
-    if isinstance(node, MappingNode):
-        return "a mapping"
-    if isinstance(node, SequenceNode):
-        return "a list"
-    return f"the word {shown(node.value)}" if node.value else "nothing"

@@ -45,7 +45,7 @@ def plain(text: str) -> str | int | float | bool | Surprise:
     if text in _TRUTH:
         return _TRUTH[text]
     if _WHOLE.fullmatch(text):
-        if len(text) > _MOST_DIGITS:
+        if len(text.lstrip("-")) > _MOST_DIGITS:
             return Surprise(
                 f"{shown(text)} is too large a number", f"write {shown(text)} in quotes if it is text"
             )

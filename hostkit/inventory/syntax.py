@@ -34,7 +34,10 @@ _HINTS = (  # in PyYAML's text -> what to do; the first that fits
 def explain(error: yaml.YAMLError, text: str) -> Fault:
     """Return the fault that a syntax error of PyYAML is."""
     if not isinstance(error, yaml.MarkedYAMLError):
-        return Fault(1, (), "not readable as YAML", "save the file as plain UTF-8 text")
+        position = error.position if isinstance(error, yaml.reader.ReaderError) else 0
+        return Fault(
+            text.count("\n", 0, position) + 1, (), "a character that YAML does not allow", "take it out"
+        )
     mark = error.problem_mark or error.context_mark
     said = f"{error.context or ''} {error.problem or ''}"
     line = mark.line + 1 if mark else 1
