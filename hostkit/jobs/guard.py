@@ -11,7 +11,10 @@ from pydantic import BaseModel, ConfigDict
 from hostkit.errors import RefusedError
 from hostkit.identity import Identity
 from hostkit.inventory.models import Inventory
+from hostkit.jobs.headroom import Facts, Need, check_head_room
 from hostkit.plan import Effect, Plan, PlanStep
+
+__all__ = ["Facts", "Need", "Protected", "ProtectedRun", "check", "check_head_room", "protect"]
 
 
 class SeenProcess(Protocol):

@@ -1,0 +1,96 @@
+"""Jobs for a person: the list, one job's end of output, how one ended; all remote text made harmless."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from hostkit.report.console import harmless
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from hostkit.jobs import JobState
+
+_STYLES = {
+    "running": "cyan",
+    "done": "green",
+    "cancelled": "yellow",
+    "timeout": "yellow",
+    "unknown": "magenta",
+}
+
+
+def show_jobs(console: Console, jobs: list[JobState], unreachable: dict[str, str]) -> None:
+    """Print one line for each job, newest last, and a line for each host that did not answer."""
+    from rich.table import Table
+    from rich.text import Text
+
+    if jobs:
+        table = Table(box=None, pad_edge=False)
+        for heading in ("host", "job", "what", "state", "started (UTC)", "took", ""):
+            table.add_column(heading, no_wrap=heading in ("host", "job", "state"), overflow="fold")
+        for job in jobs:
+            name = f"{job.spec.kind} {job.spec.name}" if job.spec else "?"
+            table.add_row(
+                job.host,
+                job.job,
+                Text(harmless(name)),
+                Text(job.state, style=_STYLES.get(job.state, "red")),
+                moment(job.started_at or job.claimed_at),
+                took(job),
+                Text(harmless(job.reason or "") if job.state not in ("done", "running") else ""),
+            )
+        console.print(table)
+    elif not unreachable:
+        console.print("no jobs")
+    for host, why in unreachable.items():
+        console.print(Text(f"{host}: not known, {harmless(why)}", style="magenta"))
+
+
+def show_job(console: Console, job: JobState) -> None:
+    """Print how one job stands, with what that rests on."""
+    from rich.text import Text
+
+    style = _STYLES.get(job.state, "red")
+    console.print(
+        Text.assemble(f"job {job.job} on {job.host}: ", (job.state, style), f", {harmless(job.reason or '')}")
+    )
+    for line in job.evidence:
+        console.print(Text(f"  {harmless(line)}"))
+    missing = [f"{lever.name} ({harmless(lever.detail)})" for lever in job.levers if not lever.real]
+    real = [lever.name for lever in job.levers if lever.real]
+    if real:
+        console.print(
+            Text(f"  levers: {', '.join(real)}" + (f"; not real: {', '.join(missing)}" if missing else ""))
+        )
+
+
+def show_log(console: Console, job: JobState, lines: list[str], cut: bool) -> None:
+    """Print the last lines of a job's output after its state."""
+    from rich.text import Text
+
+    show_job(console, job)
+    if cut:
+        console.print(Text("…", style="dim"))
+    for line in lines:
+        console.print(Text(harmless(line)), soft_wrap=True)
+
+
+def moment(at: float | None) -> str:
+    """Return a time in UTC; `?` when it is not known."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S") if at is not None else "?"
+
+
+def took(job: JobState) -> str:
+    """Return how long a job took, or runs by now (by this machine's clock, so a guess while it runs)."""
+    seconds = job.wall_seconds if job.ended_at is not None else None
+    if seconds is None and job.state == "running" and job.started_at is not None:
+        seconds = max(0.0, time.time() - job.started_at)
+    if seconds is None:
+        return "?"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, hours = int(seconds // 60), int(seconds // 3600)
+    return f"{minutes} min {int(seconds % 60)} s" if hours == 0 else f"{hours} h {minutes % 60} min"
