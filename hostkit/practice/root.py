@@ -180,7 +180,11 @@ def base() -> Path:
     """Return the folder of all practice fleets of this user, made private if need be."""
     parent = Path(tempfile.gettempdir()).resolve()
     if not _PLAIN.fullmatch(f"{parent}/hostkit-practice-{os.getuid()}/00000000"):
-        parent = Path("/tmp")  # noqa: S108  (a private folder is made in it, and checked)
+        raise ConfigError(
+            "is too long, or has characters that ssh_config would need quoted",
+            where=f"TMPDIR={parent}",
+            hint="TMPDIR=/tmp hostkit practice",
+        )
     folder = parent / f"hostkit-practice-{os.getuid()}"
     try:
         folder.mkdir(mode=0o700, exist_ok=True)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     "practice",
     help={
         "keep": "leave the fleet up afterwards, and print the --inventory to use",
-        "down": "end what is up (with --inventory FILE: only that fleet), and remove it",
+        "down": "end and remove the fleets that were left up (with --inventory FILE: that one)",
         "tour": "show the commands at work (--no-tour: only bring the fleet up; with --keep)",
     },
 )
@@ -62,7 +62,7 @@ def _up(session: Session, *, keep: bool, tour: bool) -> Outcome:
     with _interruptible():
         root = lifecycle.begin()
         try:
-            _bring_up(root, settings, teller)
+            _bring_up(root, settings, teller, keep=keep)
             checks = []
             if tour:
                 laptop = scenario.Laptop(root, sys.stderr.fileno() if session.json else None)
@@ -81,14 +81,15 @@ def _up(session: Session, *, keep: bool, tour: bool) -> Outcome:
     )
 
 
-def _bring_up(root: Root, settings: Settings, teller: Narrator) -> None:
+def _bring_up(root: Root, settings: Settings, teller: Narrator, *, keep: bool) -> None:
     """Everything before the tour, each part with what it is and how long it took."""
     from hostkit.inventory import load
     from hostkit.practice import lifecycle, training
     from hostkit.transport.connections import Connections
 
     teller.heading("Bringing the practice fleet up")
-    teller.say(f"All of it lies under {root.path}, and is removed at the end.")
+    end = "stays until `hostkit practice --down`" if keep else "is removed at the end"
+    teller.say(f"All of it lies under {root.path}, and {end}. Nothing of yours is read or changed.")
     with teller.part("SSH servers for ct129 and pve, keys, known_hosts, the inventory"):
         lifecycle.furnish_and_serve(root, settings)
     with teller.part("a tiny target model: a byte-level Qwen3, trained on Python's standard library") as part:
@@ -121,40 +122,43 @@ def _end(root: Root, teller: Narrator) -> None:
 
 
 def _down(session: Session) -> Outcome:
+    """End the fleet that is named, or all that nobody is busy with: a tour in another terminal goes on."""
     from hostkit.practice import lifecycle
     from hostkit.practice.root import all_roots
 
-    only = session.inventory_path.resolve().parent if session.inventory_named else None
-    roots = [root for root in all_roots() if only is None or root.path == only]
-    if only is not None and not roots:
-        raise UsageError(
-            "is not the inventory of a practice fleet of yours", where=str(session.inventory_path)
-        )
-    ended = [lifecycle.down(root) for root in roots]
-    document: dict[str, Any] = {
-        "schema": "hostkit.practice-down/1",
-        "fleets": [
-            {
-                "root": str(one.root.path),
-                "processes_ended": one.processes,
-                "survivors": [who.model_dump() for who in one.survivors],
-            }
-            for one in ended
-        ],
-    }
+    roots = all_roots()
+    busy: list[Root] = []
+    if session.inventory_named:
+        roots = [root for root in roots if root.inventory.resolve() == session.inventory_path.resolve()]
+        if not roots:
+            where = str(session.inventory_path)
+            raise UsageError("is not the inventory of a practice fleet of yours", where=where)
+    else:
+        busy = [root for root in roots if lifecycle.owner(root) is not None]
+    ended = [lifecycle.down(root) for root in roots if root not in busy]
     survivors = [str(who.pid) for one in ended for who in one.survivors]
     if survivors:
         raise HostkitError(
-            "processes " + ", ".join(survivors) + " do not end", where="practice", hint="look at them with ps"
+            f"processes {', '.join(survivors)} do not end", where="practice", hint="look at them with ps"
         )
+    document: dict[str, Any] = {
+        "schema": "hostkit.practice-down/1",
+        "ended": [{"root": str(one.root.path), "processes": one.processes} for one in ended],
+        "busy": [str(root.path) for root in busy],
+    }
 
     def render(console: Console) -> None:
         for one in ended:
-            console.print(f"ended {one.processes} processes and removed {one.root.path}")
-        if not ended:
+            console.print(f"ended {one.processes} processes and removed {one.root.path}", soft_wrap=True)
+        for root in busy:
+            console.print(f"left alone, since a tour runs in it: {root.path}", soft_wrap=True)
+            console.print(
+                f"  (Ctrl-C there, or: hostkit practice --down --inventory {root.inventory})", soft_wrap=True
+            )
+        if not ended and not busy:
             console.print("no practice fleet is up")
 
-    return Outcome(document, 0, render)
+    return Outcome(document, 75 if busy else 0, render)
 
 
 def _typed(root: Root) -> list[tuple[str, str]]:
