@@ -23,7 +23,7 @@ from hostkit.errors import (
 )
 from hostkit.inventory.models import Host
 from hostkit.transport.channel import exchange
-from hostkit.transport.line import Finished
+from hostkit.transport.line import Budget, Finished
 from hostkit.transport.login import Login
 from hostkit.transport.pulse import Pulse
 from hostkit.transport.resolve import Endpoint, resolve
@@ -32,6 +32,13 @@ from hostkit.transport.verify import Verify, names_of
 
 # its background thread logs what we raise anyway; without a handler Python prints that to stderr
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
+
+
+PATIENCE = 1.0  # seconds that a command waits for another's channel before it gets a connection of its own
+
+
+class _Full(Exception):  # noqa: N818  (a state, not a fault)
+    """All channels that the server allows are in use."""
 
 
 class HopLine:
@@ -45,6 +52,7 @@ class HopLine:
         self._pulse: Pulse | None = None
         self._sessions = threading.Condition()
         self._open = 0
+        self._more: HopLine | None = None
         self._most: int | None = None  # MaxSessions of the server, learnt when it refuses one
 
     @property
@@ -53,12 +61,17 @@ class HopLine:
         return (*self._outer.stood, self._outer.hop.name) if self._outer else ()
 
     def carry(
-        self, words: list[str], stdin: bytes, deadline: float | None, finished: Finished
+        self, words: list[str], stdin: bytes, budget: Budget, finished: Finished
     ) -> tuple[bytes, bytes]:
         """Run words through the hop's login shell, quoted once for it; see `Line`."""
         line = shlex.join(words).encode("utf-8", "surrogateescape")
-        transport = self._transport(deadline)
-        with self._session(transport, deadline) as channel:
+        transport = self._transport(budget.connect_by)
+        with contextlib.ExitStack() as stack:
+            try:
+                channel = stack.enter_context(self._session(transport, budget.connect_by))
+            except _Full:
+                return self._overflow().carry(words, stdin, budget, finished)
+            deadline = None if budget.seconds is None else time.monotonic() + budget.seconds
             try:
                 reply = exchange(channel, line, stdin, deadline, finished)
             except TimeoutError:
@@ -89,7 +102,16 @@ class HopLine:
     def close(self) -> None:
         """Close this hop's connection. Commands under way on it are lost."""
         with self._lock:
+            if self._more is not None:
+                self._more.close()
             self._drop()
+
+    def _overflow(self) -> HopLine:
+        """Return a second connection to the same hop."""
+        with self._lock:
+            if self._more is None:
+                self._more = HopLine(self.hop, self._outer)
+            return self._more
 
     def _drop(self) -> None:
         if self._pulse is not None:
@@ -219,34 +241,30 @@ class HopLine:
     @contextlib.contextmanager
     def _session(self, transport: paramiko.Transport, deadline: float | None) -> Iterator[paramiko.Channel]:
         """Open one session channel. Where the server allows no more at once (MaxSessions), wait for one to end."""
-        until = time.monotonic() + self.hop.host.timeouts.connect if deadline is None else deadline
+        began = time.monotonic()
         while True:
             with self._sessions:
                 while self._most is not None and self._open >= self._most:
-                    if (
-                        not self._sessions.wait(max(0.0, until - time.monotonic()))
-                        and time.monotonic() >= until
-                    ):
-                        raise self._refused("all its channels stayed in use")
+                    if not self._sessions.wait(max(0.0, began + PATIENCE - time.monotonic())):
+                        raise _Full
                 self._open += 1
             try:
                 channel = transport.open_session(
                     timeout=self._within(self.hop.host.timeouts.connect, deadline)
                 )
                 break
-            except paramiko.ChannelException as error:
-                self._leave()
-                self._complain_if_lost(transport)
-                with self._sessions:
-                    if self._open == 0 and time.monotonic() >= until - self.hop.host.timeouts.connect / 2:
-                        raise self._refused(str(error)) from error
-                    # a session that has just ended may still count there: look again a little later
-                    self._most = max(1, self._open)
-                    self._sessions.wait(0.05)
             except (paramiko.SSHException, EOFError, OSError) as error:
                 self._leave()
                 self._complain_if_lost(transport)
-                raise self._late("no channel was opened within its budget") from error
+                # paramiko keeps one error for all threads: of two refused, one hears only "Unable to open"
+                if not isinstance(error, paramiko.ChannelException) and "Unable to open" not in str(error):
+                    raise self._late("no channel was opened within its budget") from error
+                with self._sessions:
+                    if self._open == 0 and time.monotonic() - began > PATIENCE:
+                        raise self._refused(error) from error
+                    # a session that has just ended may still count there: look again a little later
+                    self._most = max(1, self._open)
+                    self._sessions.wait(0.05)
             except BaseException:
                 self._leave()
                 raise
@@ -263,9 +281,9 @@ class HopLine:
 
     # saying what is wrong
 
-    def _refused(self, why: str) -> UnreachableError:
+    def _refused(self, why: Exception) -> UnreachableError:
         return UnreachableError(
-            f"channel refused: {why}",
+            f"channel refused ({why})",
             hop=self.hop.name,
             stood=self.stood,
             hint="the connection itself is healthy; see MaxSessions in the server's sshd_config",

@@ -10,7 +10,7 @@ from hostkit.errors import CannotCreateError, DataError, LostError, RemoteTimeou
 from hostkit.transport.base import Completed
 from hostkit.transport.complaints import explain, explain_cut
 from hostkit.transport.frame import KILL_AFTER, Frame
-from hostkit.transport.line import Line
+from hostkit.transport.line import Budget, Line
 from hostkit.transport.route import Route
 
 SLACK = 5.0  # seconds beyond the far side's own timeout before this side gives up
@@ -40,8 +40,8 @@ class FramedTransport:
         timeout = self._budget(timeout)
         frame = Frame()
         words = self.route.wrap(frame.words(argv, timeout=timeout))
-        deadline = None if timeout is None else time.monotonic() + timeout + KILL_AFTER + SLACK
-        out, err = self._line.carry(words, stdin, deadline, lambda o, e: frame.ended(o) and frame.ended(e))
+        budget = Budget(None if timeout is None else timeout + KILL_AFTER + SLACK, self._deadline)
+        out, err = self._line.carry(words, stdin, budget, lambda o, e: frame.ended(o) and frame.ended(e))
         if not frame.began(out):
             explain(self.route, out, err)
         elif not frame.ended(out):

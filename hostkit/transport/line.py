@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 Finished = Callable[[bytes | bytearray, bytes | bytearray], bool]
 
 
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What a command may take on this side; the far side's own timeout is in its frame."""
+
+    seconds: float | None = None  # from its start to its end
+    connect_by: float | None = None  # monotonic: the end of the whole hostkit command
+
+
 class Line(Protocol):
-    """Runs one argv where the line ends, and gives back its raw output."""
+    """Any thread may use it."""
 
     def carry(
-        self, words: list[str], stdin: bytes, deadline: float | None, finished: Finished
-    ) -> tuple[bytes, bytes]: ...
+        self, words: list[str], stdin: bytes, budget: Budget, finished: Finished
+    ) -> tuple[bytes, bytes]:
+        """Run words; return (stdout, stderr) at their end, or as soon as `finished` says that they are whole."""
+        ...
 
     def close(self) -> None: ...

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from hostkit.errors import RemoteTimeoutError, UnreachableError
-from hostkit.transport.line import Finished
+from hostkit.transport.line import Budget, Finished
 
 _CHUNK = 1 << 16
 
@@ -23,9 +23,10 @@ class LocalLine:
         self._name = name
 
     def carry(
-        self, words: list[str], stdin: bytes, deadline: float | None, finished: Finished
+        self, words: list[str], stdin: bytes, budget: Budget, finished: Finished
     ) -> tuple[bytes, bytes]:
-        """Run words; return (stdout, stderr) at their end, or as soon as `finished` says they are whole."""
+        """Run words; see `Line`."""
+        deadline = None if budget.seconds is None else time.monotonic() + budget.seconds
         try:
             process = subprocess.Popen(
                 words,
