@@ -91,6 +91,11 @@ def clean(text: str) -> str:
     return _CONTROLS.sub("", _ESCAPES.sub("", text))
 
 
+def one_line(text: str) -> str:
+    """Return text as one harmless line: what a host says (an argv, a path) ends up inside hostkit's own sentences."""
+    return re.sub(r"[\n\r\t]+", " ", clean(text))
+
+
 def redraws(text: str) -> list[list[str]]:
     """Return the lines of a tail, each as its redraws (the parts between carriage returns), in order."""
     lines = clean(text).split("\n")

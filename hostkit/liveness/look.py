@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hostkit.errors import DataError, HostkitError, RefusedError, UnreachableError
 from hostkit.inventory.models import Inventory, Run
 from hostkit.liveness import history
+from hostkit.liveness.logs import one_line
 from hostkit.liveness.readings import Reading, reading_of
 from hostkit.liveness.seen import Before, Seen
 from hostkit.liveness.status import HopStatus, HostStatus, TrainStatus, last_known, status_of
@@ -121,7 +122,7 @@ def _unreached(connections: Connections, name: str, now: Seen, error: HostkitErr
         since=now.since,
         before=now.before.verdict if now.before else None,
         last_known=last_known(now),
-        evidence=evidence,
+        evidence=[one_line(text) for text in evidence],
         hops=hops,
         links=run.links,
     )

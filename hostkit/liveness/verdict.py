@@ -9,7 +9,7 @@ from hostkit.liveness.absent import without_process
 from hostkit.liveness.findings import Finding, Look, findings
 from hostkit.liveness.groups import Group
 from hostkit.liveness.living import with_process
-from hostkit.liveness.logs import LogReading, parse
+from hostkit.liveness.logs import LogReading, one_line, parse
 from hostkit.liveness.progress import Progress, measure
 from hostkit.liveness.readings import SKEW, ProcessFacts, Reading
 from hostkit.liveness.seen import Seen
@@ -65,8 +65,8 @@ def judge(
         verdict, evidence = with_process(look, group)
     return Judgement(
         verdict=verdict,
-        evidence=(*evidence, *notes),
-        findings=tuple(findings(look)),
+        evidence=tuple(one_line(text) for text in (*evidence, *notes)),
+        findings=tuple(one.model_copy(update={"text": one_line(one.text)}) for one in findings(look)),
         progress=progress,
         log=log,
         processes=group.all,

@@ -1,20 +1,32 @@
 """Every situation under cases/ gives its verdict: a new situation is a new file."""
 
+import io
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from hostkit.inventory.models import Run
 from hostkit.liveness.readings import Reading
 from hostkit.liveness.seen import Seen
 from hostkit.liveness.status import HopStatus, TrainStatus, status_of
 from hostkit.liveness.verdict import Judgement, judge
+from hostkit.report.status import show
 
 HERE = Path(__file__).parent
 BASE = json.loads((HERE / "base.json").read_text())
 CASES = sorted((HERE / "cases").glob("*.json"))
+
+
+def marked(path: Path) -> Any:
+    """Return a case as a test's parameter, with the field report that it retells."""
+    report = json.loads(path.read_text()).get("report")
+    return pytest.param(path, id=path.stem, marks=[pytest.mark.report(report)] if report else [])
+
+
+EACH = [marked(path) for path in CASES]
 
 
 def merge(base: Any, change: Any) -> Any:
@@ -34,7 +46,7 @@ def told(path: Path) -> tuple[dict[str, Any], Judgement, TrainStatus]:
     return case["expect"], judgement, status_of("drafter", run, reading, judgement, now, hops=hops, lines=12)
 
 
-@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", EACH)
 def test_the_verdict_its_exit_code_and_its_evidence_are_those_expected(path: Path) -> None:
     expect, judgement, _ = told(path)
     assert (judgement.verdict, judgement.exit) == (expect["verdict"], expect["exit"]), judgement.evidence
@@ -45,7 +57,7 @@ def test_the_verdict_its_exit_code_and_its_evidence_are_those_expected(path: Pat
         assert words not in evidence
 
 
-@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", EACH)
 def test_the_findings_and_figures_are_those_expected(path: Path) -> None:
     expect, judgement, status = told(path)
     assert sorted(finding.kind for finding in judgement.findings) == sorted(expect["findings"])
@@ -78,3 +90,14 @@ def test_a_run_without_a_process_is_never_well_unless_it_finished() -> None:
 def test_each_case_says_which_situation_it_is() -> None:
     titles = [json.loads(path.read_text())["title"] for path in CASES]
     assert len(set(titles)) == len(titles) >= 40
+
+
+def test_every_situation_can_be_shown_on_eighty_columns() -> None:
+    for path in CASES:
+        console = Console(file=io.StringIO(), width=80, markup=False, emoji=False, highlight=False)
+        _, judgement, status = told(path)
+        show(console, status)
+        assert isinstance(console.file, io.StringIO)
+        page = console.file.getvalue()
+        assert page.startswith(judgement.verdict), path.stem
+        assert max(map(len, page.splitlines())) <= 80, path.stem

@@ -86,6 +86,7 @@ def pids(process: dict[str, Any], **more: Any) -> list[int]:
     return [one["pid"] for one in ask(process, **more)["processes"]]
 
 
+@pytest.mark.report("a15")
 def test_every_declared_form_of_the_trainer_is_found(here: Path, start: Start) -> None:
     name, python = here.name, sys.executable
     forms = [
@@ -128,6 +129,7 @@ def test_the_declared_script_may_be_a_name_a_path_or_the_end_of_one(here: Path, 
         assert pids({"script": script}) == [], script
 
 
+@pytest.mark.report("a1")
 def test_nobody_who_only_speaks_of_the_trainer_is_it(here: Path, start: Start, tmp_path: Path) -> None:
     name, wait = here.name, "echo ready >&2; read line <$0/fifo"
     os.mkfifo(tmp_path / "fifo")
@@ -198,6 +200,7 @@ def test_a_stopped_process_says_so(here: Path, start: Start) -> None:
     assert [one["state"] for one in ask({"script": here.name})["processes"]] == ["T"]
 
 
+@pytest.mark.report("a7")
 def test_a_launcher_has_workers_and_workers_have_helpers(here: Path, start: Start, tmp_path: Path) -> None:
     (tmp_path / "torchrun").write_text(
         "import subprocess,sys\n"
@@ -213,6 +216,7 @@ def test_a_launcher_has_workers_and_workers_have_helpers(here: Path, start: Star
     assert [one["expects"] for one in found if one["role"] == "launcher"] == [2]
 
 
+@pytest.mark.report("a15")
 def test_a_changed_title_is_known_by_what_was_seen_before(here: Path, start: Start, tmp_path: Path) -> None:
     here.write_text(
         "import ctypes, os\n"
@@ -233,6 +237,7 @@ def test_a_changed_title_is_known_by_what_was_seen_before(here: Path, start: Sta
     assert ask({"script": here.name}, last={**last, "start_ticks": 1})["record"]["state"] == "reused"
 
 
+@pytest.mark.report("a9")
 @pytest.mark.parametrize("text", ["1", "0", "-1", "", "12\n34", "abc", "99999999", "4194304", "0x10", " 12"])
 def test_a_pidfile_with_anything_else_than_a_process_of_ours_is_invalid(text: str, tmp_path: Path) -> None:
     (tmp_path / "pid").write_text(text)
@@ -251,6 +256,7 @@ def test_a_pidfile_names_the_run_even_under_a_changed_title(here: Path, start: S
     assert "given anew" in ask({"pidfile": str(tmp_path / "pid")})["pidfile"]["reason"]
 
 
+@pytest.mark.report("a5")
 def test_a_pidfile_that_names_the_wrapper_stands_for_what_lives_below_it(
     here: Path, start: Start, tmp_path: Path
 ) -> None:
@@ -302,6 +308,7 @@ def test_another_log_than_the_process_s_is_told_from_it(here: Path, start: Start
     assert log["others"][0]["path"] == str(tmp_path / "log")
 
 
+@pytest.mark.report("b1", "b3", "b5")
 @pytest.mark.parametrize(
     "kind", ["line of 300 KiB", "sparse 2 GiB", "redraws", "cut characters", "folder", "pipe", "none"]
 )
@@ -398,6 +405,7 @@ def test_it_runs_on_python_3_8_as_a_script(here: Path, start: Start) -> None:
     assert [one["pid"] for one in json.loads(done.stdout)["runs"]["it"]["processes"]] == [child.pid]
 
 
+@pytest.mark.report("b11")
 def test_looking_leaves_nothing_behind_and_touches_nothing(here: Path, start: Start, tmp_path: Path) -> None:
     start([sys.executable, here.name])
     (tmp_path / "step_1").mkdir()

@@ -1,0 +1,122 @@
+"""The status page: verdict first, at any width, in plain text, whatever a log or an argv holds."""
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from hostkit.inventory.models import Run
+from hostkit.liveness.readings import Reading
+from hostkit.liveness.seen import Before, Seen
+from hostkit.liveness.status import HopStatus, HostStatus, TrainStatus, status_of
+from hostkit.liveness.verdict import judge
+from hostkit.report.status import show
+
+CASES = Path(__file__).parents[1] / "liveness"
+BASE = json.loads((CASES / "base.json").read_text())
+HOSTILE = "\x1b]0;pwned\x07\x1b[2Jstep 1 [bold red]loud[/] [link=http://x]y[/link] \x9b31m \u202egnp.exe :smile: \r\x00"
+
+
+def status(**change: Any) -> TrainStatus:
+    run = Run.model_validate({**BASE["run"], "links": {"wandb": "https://wandb.ai/x/y/runs/fmtrd46n"}})
+    facts = {**BASE["reading"]["run"], **change}
+    reading = Reading.model_validate({**BASE["reading"], "run": facts})
+    judgement = judge(run, reading, None, here=BASE["here"], here_within=0.1)
+    at = BASE["here"]
+    now = Seen(
+        at=at, verdict=judgement.verdict, since=at - 7500, before=Before(verdict="STARTING", until=at - 7500)
+    )
+    return status_of("drafter", run, reading, judgement, now, hops=[], lines=12)
+
+
+def page(found: TrainStatus, width: int = 80, **options: Any) -> str:
+    console = Console(file=io.StringIO(), width=width, markup=False, emoji=False, highlight=False, **options)
+    show(console, found)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_the_verdict_stands_first_in_words_with_since_when() -> None:
+    first = page(status(), width=120).splitlines()[0]
+    assert first.startswith(
+        "RUNNING  drafter on ct200: alive, and moving  since 2027-01-15T05:55:00Z (2 h 5 min)"
+    )
+    assert first.endswith("before that STARTING")
+
+
+def test_it_tells_evidence_step_rate_end_and_how_far_the_checkpoint_is_behind() -> None:
+    text = " ".join(page(status()).split())
+    assert "the log moved 4 s ago (limit 15 min)" in text
+    assert "step 5,296 of 563,000 (0.9 %), loss 2.347" in text
+    assert "4.00 steps/min" in text
+    assert "ends in about 96 d 19 h" in text
+    assert "saved step 4,000, 5 h 24 min old, 3.8 GiB" in text
+    assert "1,296 steps (24 % of the run so far, 5 h 24 min) ahead" in text
+    assert "next save step 6,000, in about 2 h 56 min" in text
+    assert "wandb https://wandb.ai/x/y/runs/fmtrd46n" in text
+
+
+def test_a_finding_says_what_to_do() -> None:
+    checkpoints = {**BASE["reading"]["run"]["checkpoints"], "space": {"free": 1, "free_root": 1}}
+    text = " ".join(page(status(checkpoints=checkpoints)).split())
+    assert "act now the next save will not fit" in text
+    assert "try: make room there before the next save" in text
+
+
+@pytest.mark.parametrize("width", [20, 40, 80, 200])
+def test_no_line_is_wider_than_the_terminal(width: int) -> None:
+    assert max(map(len, page(status(), width=width).splitlines())) <= width
+
+
+def test_without_colour_there_is_no_escape_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b[3" not in page(status(), force_terminal=True).replace("\x1b[1m", "").replace("\x1b[2m", "")
+    assert "\x1b" not in page(status())
+
+
+@pytest.mark.report("b7")
+def test_nothing_in_a_log_an_argv_or_a_path_reaches_the_terminal_as_more_than_text() -> None:
+    facts = BASE["reading"]["run"]
+    process = {**facts["processes"][0], "argv": ["python3", HOSTILE], "cwd": HOSTILE}
+    log = {**facts["log"], "tail": f"step 5295\n{HOSTILE}\n", "path": HOSTILE}
+    twins = [process, {**process, "pid": 7, "root": 7}]
+    for found in (status(processes=[process], log=log), status(processes=twins, log=log)):
+        text = page(found)
+        assert not [character for character in text if ord(character) < 32 and character != "\n"]
+        assert "\x9b" not in text
+        assert "\u202e" not in text
+    assert "[bold red]loud[/]" in text
+    assert ":smile:" in text
+
+
+def test_a_line_break_in_an_argv_makes_no_line_of_its_own() -> None:
+    process = {**BASE["reading"]["run"]["processes"][0], "argv": ["python3", "x\nRUNNING  drafter"]}
+    text = page(status(processes=[process, {**process, "pid": 7, "root": 7}]), width=200)
+    assert text.startswith("UNKNOWN")
+    assert not any(line.startswith("RUNNING") for line in text.splitlines())
+
+
+def test_an_unreached_host_shows_the_route_and_what_was_last_known() -> None:
+    hops = [
+        HopStatus(name="ct129", kind="ssh", state="ok"),
+        HopStatus(name="pve", kind="ssh", state="failed", error="refused"),
+        HopStatus(name="ct200", kind="pct", state="not tried"),
+    ]
+    found = TrainStatus(
+        run="drafter",
+        host=HostStatus(name="ct200"),
+        verdict="UNKNOWN",
+        exit=3,
+        at=10.0,
+        since=10.0,
+        evidence=["pve was not reached: refused"],
+        last_known="RUNNING at step 5296, 4 min ago",
+        hops=hops,
+    )
+    text = " ".join(page(found).split())
+    assert text.startswith("UNKNOWN drafter on ct200: cannot be told")
+    assert "route ct129 ok → pve failed → ct200 not tried" in text
+    assert "last known RUNNING at step 5296, 4 min ago" in text
