@@ -104,7 +104,7 @@ class StagePlan(Value):
         )
 
 
-def plan_stage(  # noqa: PLR0917  (a seam: called by position)
+def plan_stage(
     connections: Connections,
     inventory: Inventory,
     run: str,

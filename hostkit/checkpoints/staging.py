@@ -49,7 +49,7 @@ class Staged(Value):
     manifest: dict[str, Any] = Field(default_factory=dict)
 
 
-def stage(  # noqa: PLR0917  (a seam: called by position)
+def stage(
     connections: Connections,
     inventory: Inventory,
     run: str,
@@ -119,11 +119,16 @@ class _Staging:
         plan = self.plan
         replies: list[dict[str, Any]] = []
         errors: list[BaseException] = []
-        files = [file.model_dump() for file in plan.contents.files]
+        request = {
+            "argv": list(plan.argv),
+            "names": plan.names,
+            "files": [file.model_dump() for file in plan.contents.files],
+            "format": plan.format,
+        }
 
         def work() -> None:
             try:
-                replies.append(self._receiver("receive", argv=list(plan.argv), names=plan.names, files=files))
+                replies.append(self._receiver("receive", **request))
             except BaseException as error:  # noqa: BLE001  (raised again by the one who waits)
                 errors.append(error)
 

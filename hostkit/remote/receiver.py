@@ -206,9 +206,11 @@ def _proof(place: Place, request: dict[str, Any]) -> dict[str, Any]:
         if look.st_size != one["size"]:
             return {"damaged": "%s has %d of %d bytes" % (one["name"], look.st_size, one["size"])}
         try:
-            found = torchzip_verify.prove(
-                path, completeness.sniff(path) == "torch-zip" if look.st_size else False
+            # the source's format decides: a damaged head must not turn the check of CRCs off
+            crcs = request["format"] == "torch-zip" or (
+                look.st_size and completeness.sniff(path) == "torch-zip"
             )
+            found = torchzip_verify.prove(path, bool(crcs))
         except torchzip_verify.DamagedError as why:
             return {"damaged": "%s: %s" % (one["name"], why)}
         torchzip_verify.flush(path)

@@ -1,0 +1,147 @@
+"""Would the harness load it? Keys, shapes and config of a drafter, and every way of not being one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hostkit.checkpoints import Contents, fits
+from hostkit.checkpoints.fitting import bare, expected
+from hostkit.checkpoints.models import Entry, TensorFacts
+
+CONFIG: dict[str, Any] = {
+    "hidden_size": 96,
+    "intermediate_size": 256,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 24,
+    "block_size": 8,
+    "dflash_config": {"target_layer_ids": [1, 2, 3], "mask_token_id": 257},
+}
+FLAT = CONFIG | CONFIG["dflash_config"]
+
+
+def contents(
+    key: str = "draft_state_dict",
+    *,
+    prefix: str = "",
+    config: Any = CONFIG,
+    step: int | None = 4000,
+    change: dict[str, tuple[int, ...] | None] | None = None,
+    dtype: str = "bfloat16",
+    **more: Any,
+) -> Contents:
+    table: dict[str, tuple[int, ...] | None] = {**expected(FLAT), **(change or {})}
+    tensors = [
+        TensorFacts(
+            path=(*([key] if key else []), prefix + name), shape=shape, dtype=dtype, bytes=10, storage=name
+        )
+        for name, shape in table.items()
+        if shape is not None
+    ]
+    top = [Entry(key=key, tensors=len(tensors))] if key else [Entry(key="fc.weight", tensors=1)]
+    return Contents(
+        path="/c/step_4000/checkpoint.pt",
+        complete=True,
+        top=(*top, *more.pop("top", ())),
+        tensors=tuple(tensors),
+        metadata={"config": config} if config is not None else {},
+        step=step,
+        **more,
+    )
+
+
+def test_the_table_of_the_published_drafters_has_58_tensors_for_5_layers() -> None:
+    assert len(expected(FLAT | {"num_hidden_layers": 5})) == 58
+
+
+@pytest.mark.report("c15")
+@pytest.mark.parametrize("prefix", ["", "module.", "_orig_mod.", "module._orig_mod.", "_orig_mod.module."])
+def test_prefixes_of_wrappers_are_stripped_as_often_as_they_stand(prefix: str) -> None:
+    fit = fits(contents(prefix=prefix), step=4000)
+    assert fit.ok, fit.problems
+    assert (fit.weights, fit.step, fit.block_size) == ("draft_state_dict", 4000, 8)
+
+
+@pytest.mark.report("c15")
+def test_a_layer_called_module_list_keeps_its_name() -> None:
+    assert bare("module.module_list.0.weight") == "module_list.0.weight"
+    assert bare("_orig_mod.module._orig_mod.fc.weight") == "fc.weight"
+
+
+@pytest.mark.parametrize("key", ["draft_state_dict", "drafter", "model_state_dict", "state_dict", "model"])
+def test_weights_are_found_where_the_harness_finds_them(key: str) -> None:
+    assert fits(contents(key)).weights == key
+
+
+def test_a_key_that_the_inventory_names_comes_first_and_must_be_there() -> None:
+    assert fits(contents("my_drafter"), weights=["my_drafter"]).ok
+    assert "no top-level key 'ema'; there are: draft_state_dict" in fits(contents(), weights=["ema"]).problems
+
+
+def test_a_missing_an_extra_and_a_misshapen_tensor_are_named() -> None:
+    fit = fits(contents(change={"norm.weight": None, "lm_head.weight": (260, 96), "fc.weight": (96, 96)}))
+    assert [problem.split(":")[0] for problem in fit.problems] == [
+        "1 of 25 tensors missing",
+        "1 tensors that a drafter does not have",
+        "1 tensors of another shape",
+    ]
+    assert "fc.weight is [96, 96], its config says [96, 288]" in fit.problems[2]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"block_size": None}, "its config has no block_size"),
+        ({"dflash_config": {"mask_token_id": 257}}, "its config has no target_layer_ids"),
+        ({"dflash_config": {"target_layer_ids": [1, 2, 3]}}, "its config has no mask_token_id"),
+        ({"dflash_config": {"target_layer_ids": "1,2", "mask_token_id": 1}}, "no list of layer numbers"),
+        ({"hidden_size": "96"}, "its config's hidden_size is '96', no whole number"),
+        ({"projector_type": "domino"}, "projector_type is set"),
+        ({"speculators_model_type": "dflash"}, "a speculators checkpoint"),
+    ],
+)
+def test_a_config_that_the_harness_cannot_use_is_refused_with_the_reason(
+    change: dict[str, Any], said: str
+) -> None:
+    assert any(said in problem for problem in fits(contents(config=CONFIG | change)).problems)
+
+
+def test_without_a_config_it_is_refused() -> None:
+    assert "no config" in fits(contents(config=None)).problems[0]
+
+
+def test_a_nested_block_size_wins_over_the_one_at_the_top() -> None:
+    nested = CONFIG["dflash_config"] | {"block_size": 16}
+    assert fits(contents(config=CONFIG | {"dflash_config": nested})).block_size == 16
+
+
+def test_a_step_inside_that_differs_from_the_name_is_a_problem_and_none_is_a_note() -> None:
+    assert "it holds step 3000, its name says 4000" in fits(contents(step=3000), step=4000).problems
+    fit = fits(contents(step=None), step=4000)
+    assert fit.ok
+    assert "does not say its step" in fit.notes[0]
+
+
+def test_half_precision_is_refused() -> None:
+    assert "tensors of type float16" in fits(contents(dtype="float16")).problems[0]
+
+
+@pytest.mark.report("c13")
+def test_objects_that_a_safe_load_refuses_are_named_before_anything_is_copied() -> None:
+    fit = fits(contents(globals=("argparse.Namespace",)))
+    assert fit.ok
+    assert "allow-list for: argparse.Namespace" in fit.notes[0]
+    assert not fits(contents(globals=("torch.distributed.tensor.DTensor",))).ok
+
+
+def test_what_could_not_be_read_does_not_fit() -> None:
+    unread = Contents(path="/c", complete=False, code="layout", reason="nested too deep")
+    assert fits(unread).problems == ("not readable: nested too deep",)
+
+
+def test_weights_under_no_known_key_are_refused_naming_the_keys() -> None:
+    fit = fits(contents("something_else"))
+    assert fit.problems == ("no drafter weights among its keys: something_else",)

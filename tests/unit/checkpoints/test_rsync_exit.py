@@ -1,0 +1,56 @@
+"""rsync's statuses and complaints, and what each means for a checkpoint."""
+
+from __future__ import annotations
+
+import pytest
+
+from hostkit.checkpoints.rsync_exit import MEANINGS, failure
+from hostkit.errors import CannotCreateError, DataError, HostkitError, RefusedError, UnreachableError
+
+CASES: list[tuple[int, str, type[HostkitError], str]] = [
+    (10, "rsync error: error in socket IO (code 10)", UnreachableError, "broke off"),
+    (11, "rsync: [receiver] write failed on \"x\": No space left on device (28)", CannotCreateError, "disk full"),
+    (11, "", CannotCreateError, "disk full"),
+    (12, "rsync: [sender] write error: No space left on device (28)", CannotCreateError, "disk full"),
+    (12, "Disk quota exceeded (122)", CannotCreateError, "disk full"),
+    (12, "rsync: connection unexpectedly closed (0 bytes received so far)", UnreachableError, "broke off"),
+    (12, "bash: line 1: rsync: command not found", CannotCreateError, "rsync missing on ct200"),
+    (127, "", CannotCreateError, "rsync missing on"),
+    (2, "protocol version mismatch -- is your shell clean?", UnreachableError, "login shell of ct200"),
+    (12, "unexpected tag 25 [Receiver]", UnreachableError, "login shell of ct200"),
+    (20, "rsync error: received SIGINT, SIGTERM, or SIGHUP (code 20)", UnreachableError, "broke off"),
+    (23, 'rsync: link_stat "/w/x" failed: No such file or directory (2)', DataError, "source vanished"),
+    (23, 'rsync: send_files failed to open "/w/x": Permission denied (13)', RefusedError, "no permission"),
+    (23, "rsync error: some files/attrs were not transferred", DataError, "not everything"),
+    (24, 'file has vanished: "/w/x"', DataError, "source vanished"),
+    (30, "[Receiver] io timeout after 120 seconds -- exiting", UnreachableError, "broke off"),
+    (35, "", UnreachableError, "broke off"),
+    (255, "ssh: connect to host 10.1.2.6 port 22: Connection refused", UnreachableError, "broke off"),
+    (-9, "", UnreachableError, "signal 9"),
+    (137, "", UnreachableError, "signal 9"),
+    (99, "what is this", DataError, "99: no known status"),
+]  # fmt: skip
+
+
+@pytest.mark.report("d1", "d3", "d5", "d7")
+@pytest.mark.parametrize(("code", "said", "kind", "text"), CASES)
+def test_a_status_with_its_complaint_becomes_the_error_that_it_stands_for(
+    code: int, said: str, kind: type[HostkitError], text: str
+) -> None:
+    error = failure(code, said, source="ct200", destination="ct129")
+    assert type(error) is kind
+    assert text in str(error)
+    assert not said or said.splitlines()[-1][:60] in error.what  # what rsync said stays in the message
+
+
+@pytest.mark.report("d7")
+def test_no_status_but_zero_is_success() -> None:
+    assert failure(0, "a banner on stderr is no failure", source="a", destination="b") is None
+    for code in [*MEANINGS, *range(-64, 0), *range(1, 256)]:
+        assert failure(code, "", source="a", destination="b") is not None
+
+
+def test_what_rsync_says_is_shown_without_control_characters() -> None:
+    error = failure(23, "one\n\x1b[31mtwo\x07\n\nthree\n", source="a", destination="b")
+    assert error is not None
+    assert "one; [31mtwo; three" in error.what
