@@ -192,8 +192,9 @@ def _runs(runs: Entries, hosts: Entries, document: Document) -> Found:
                 yield ("runs", name, "process"), what, f"write exactly one of {', '.join(_PROCESS)}"
         gpus = run.get("gpus")
         if isinstance(gpus, list):
-            for index, gpu in enumerate(gpus):
-                if isinstance(gpu, int) and gpu in gpus[:index]:
+            whole = [gpu if type(gpu) is int else None for gpu in gpus]  # true is equal to 1, and is no GPU
+            for index, gpu in enumerate(whole):
+                if gpu is not None and gpu in whole[:index]:
                     yield ("runs", name, "gpus", index), f"GPU {gpu} stands twice", "keep one"
 
 

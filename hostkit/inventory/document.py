@@ -210,6 +210,7 @@ class _Conversion:
             head, _, tail = text.partition(":")
             what = f"{shown(text)} has no blank after its colon"
             self._fault(node, faulty, what, f"write {shown(head)[1:-1]}: {shown(tail)[1:-1]}")
+            self.document.faulty.add((*faulty, "[key]"))
             return text
         kind = plain(text)
         if isinstance(kind, Surprise):

@@ -39,7 +39,8 @@ def example_at(path: Path) -> Any:
         field = model.model_fields.get(path[-1])
         if field and field.examples:
             return field.examples[0]
-    if len(path) > 1 and isinstance(entries := example_at(path[:-1]), dict | list) and entries:
+    entries = example_at(path[:-1]) if len(path) > 1 and model_at(path[:-1]) is None else None
+    if isinstance(entries, dict | list) and entries:
         return next(iter(entries.values() if isinstance(entries, dict) else entries))
     return None
 

@@ -138,7 +138,7 @@ class Host(Model):
     sudo: Login | None = Field(
         None, description="run commands on this host as that user, by sudo -n", examples=["root"]
     )
-    timeouts: HostTimeouts = HostTimeouts.model_construct()
+    timeouts: HostTimeouts = Field(HostTimeouts.model_construct(), examples=[{"connect": "10s"}])
 
 
 class Process(Model):
@@ -236,7 +236,7 @@ class Run(Model):
     host: Name = Field(description="the inventory host on which it runs", examples=["ct200"])
     process: Process = Field(examples=[{"script": "train.py"}])
     gpus: list[Index] = Field(default=[], description="the GPUs that are the run's own", examples=[[0, 1]])
-    log: Log = Log.model_construct()
+    log: Log = Field(Log.model_construct(), examples=[{"path": "/workspace/train.log"}])
     checkpoints: Checkpoints | None = Field(None, examples=[{"root": "/workspace/checkpoints"}])
     total_steps: Count | None = Field(
         None,
@@ -246,7 +246,7 @@ class Run(Model):
     block_size: Count | None = Field(
         None, description="block size it is trained with, for the caveat beside figures", examples=[32]
     )
-    timeouts: RunTimeouts = RunTimeouts.model_construct()
+    timeouts: RunTimeouts = Field(RunTimeouts.model_construct(), examples=[{"stall": "15m"}])
     save_on: SaveOn | None = Field(None, examples=[{"file": "/workspace/SAVE_NOW"}])
     links: dict[str, Text] = Field(
         default={}, description="shown beside the status", examples=[{"wandb": "https://wandb.ai/team/run"}]
@@ -338,7 +338,7 @@ class Eval(Model):
     )
     block_size: Count | None = Field(None, description="default: the checkpoint's own", examples=[16])
     seed: Index = Field(0, description="of the sample of blocks", examples=[0])
-    limits: Limits = Limits.model_construct()
+    limits: Limits = Field(Limits.model_construct(), examples=[{"memory": "72GiB"}])
     baselines: dict[Name, Baseline] = Field(
         default={}, examples=[{"z-lab": {"drafter": "/models/Qwen3.6-27B-DFlash"}}]
     )

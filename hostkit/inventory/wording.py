@@ -11,7 +11,7 @@ from pydantic_core import ErrorDetails
 
 from hostkit.inventory.document import Document, Missing
 from hostkit.inventory.faults import Fault, Path, shown
-from hostkit.inventory.known import example_at, kind_at, suggestion
+from hostkit.inventory.known import example_at, kind_at, model_at, suggestion
 
 _TAGS = {("harness", "own"), ("harness", "bundled")}  # pydantic's names for the sides of a union, not keys
 
@@ -37,7 +37,10 @@ def _path(loc: tuple[int | str, ...]) -> Path:
 
 
 def _told(path: Path, kind: str, document: Document) -> bool:
-    if any(path[:length] in document.faulty for length in range(1, len(path) + 1)):
+    around = (
+        len(path) - 1 if kind == "extra_forbidden" else len(path)
+    )  # a faulty value says nothing of its key
+    if any(path[:length] in document.faulty for length in range(1, around + 1)):
         return True
     return kind == "extra_forbidden" and (*path, "[key]") in document.faulty
 
@@ -79,7 +82,7 @@ def _words(error: ErrorDetails, path: Path, document: Document) -> tuple[str, st
             path, "write a value, such as "
         ) or "write a value, or remove the key"
     if kind == "literal_error":
-        return f"{_said(value)} is not allowed here", f"write {context['expected'].replace(chr(39), '')}"
+        return f"{_said(value)} is not allowed here", f"write {_choices(context['expected'], path)}"
     if kind in ("greater_than_equal", "less_than_equal"):
         bound = context.get("ge", context.get("le"))
         side = "least" if kind.startswith("greater") else "most"
@@ -87,6 +90,12 @@ def _words(error: ErrorDetails, path: Path, document: Document) -> tuple[str, st
     if kind == "too_short":
         return "nothing stands in it", _example(path, "write at least one entry, such as ")
     return _wrong_kind(value, path, document)
+
+
+def _choices(expected: str, path: Path) -> str:
+    words = expected.replace("'", "")
+    model = model_at(path)  # the other side of a union, where there is one
+    return f"{words}, or a mapping with {next(iter(model.model_fields))}" if model else words
 
 
 def _wrong_kind(value: Any, path: Path, document: Document) -> tuple[str, str]:

@@ -1,0 +1,1 @@
+"""Tests of the inventory: data files in `faulty` and `sound`, and what no file can show."""
