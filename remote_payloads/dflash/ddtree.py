@@ -89,7 +89,8 @@ def build_tree(logits: Tensor, budget: int) -> Tree:
         raise Refused("the drafter's logits are not finite", "check its weights and dtype")
     if budget <= 0:
         return Tree([], [], [])
-    log_probabilities = torch.log_softmax(logits.float(), dim=-1)
+    wide = logits if logits.dtype == torch.float64 else logits.float()
+    log_probabilities = torch.log_softmax(wide, dim=-1)
     ids, values = best_tokens(log_probabilities, min(budget, logits.shape[-1]))
     rows: list[list[float]] = values.double().tolist()
 

@@ -10,8 +10,8 @@ from prompts import BUNDLED
 from refusal import Refused
 
 
-def parser(description: str) -> argparse.ArgumentParser:
-    """All flags of an evaluation."""
+def parser(description: str, preflight: bool = False) -> argparse.ArgumentParser:
+    """All flags of an evaluation. `preflight`: nothing is made, and the checkpoint may not be here yet."""
     made = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -19,13 +19,19 @@ def parser(description: str) -> argparse.ArgumentParser:
     add(
         "--checkpoint",
         type=Path,
-        required=True,
+        required=not preflight,
         help="drafter: checkpoint.pt, or a folder in the published layout",
     )
+    if preflight:
+        add(
+            "--drafter-config",
+            metavar="FILE",
+            help="instead of --checkpoint, where that is still to be brought here: its config (-: standard input)",
+        )
     add("--target", type=Path, required=True, help="folder of the target model")
     add("--prompts", type=Path, default=BUNDLED, help="JSONL of prompts (default: the bundled twenty)")
     add("--work", type=Path, required=True, help="folder of cached references and features")
-    add("--out", type=Path, required=True, help="result file, written by rename")
+    add("--out", type=Path, required=not preflight, help="result file, written by rename")
     add("--id", help="id that the result carries (default: a new one)")
     add("--blocks-per-prompt", type=int, default=30)
     add("--block-size", type=int, help="with the anchor (default: the trained one)")
@@ -53,9 +59,9 @@ def parser(description: str) -> argparse.ArgumentParser:
     return made
 
 
-def parse(description: str, argv: Optional[List[str]] = None) -> argparse.Namespace:
+def parse(description: str, argv: Optional[List[str]] = None, preflight: bool = False) -> argparse.Namespace:
     """Parse and check ranges."""
-    args = parser(description).parse_args(argv)
+    args = parser(description, preflight).parse_args(argv)
     try:
         args.budgets = sorted({int(b) for b in args.ddtree.split(",") if b.strip()})
     except ValueError:

@@ -1,5 +1,8 @@
 """Student-t intervals over prompt means: blocks of one prompt are alike, so prompts are what is sampled.
 
+Where prompt means are strongly skewed, three prompts cover some 88 %, eight 92 to 94 %, not 95 (simulated
+geometric streaks, levels uniform in 0.3..0.9): one more reason to say that few prompts do not generalise.
+
 Standard library only (no scipy on a host): the t distribution by the regularized incomplete beta function.
 """
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Say what an evaluation needs and what of it is missing, before anything is loaded or started.
 
-    python preflight.py --checkpoint PATH --target DIR --work DIR --out FILE [flags of eval_drafter.py]
+    python preflight.py --checkpoint PATH --target DIR --work DIR [flags of eval_drafter.py]
+    python preflight.py --drafter-config - --target DIR --work DIR [flags of eval_drafter.py] <config.json
 
 Prints one JSON document, hostkit.preflight/1. Standard library only, Python 3.8: it must run where nothing
 else does. Exit status 0 when nothing is missing, 1 otherwise.
@@ -110,7 +111,11 @@ class Preflight:
     def _checkpoint(self) -> None:
         path = self.args.checkpoint
         try:
-            if path.is_dir() and (path / "config.json").is_file():
+            if self.args.drafter_config is not None:
+                self.config = DraftConfig.parse(_given(self.args.drafter_config))
+            elif path is None:
+                raise Refused("neither --checkpoint nor --drafter-config is given")
+            elif path.is_dir() and (path / "config.json").is_file():
                 self.config = DraftConfig.read(path)
             else:
                 file = path / "checkpoint.pt" if path.is_dir() else path
@@ -196,6 +201,18 @@ class Preflight:
         return "float32" if (self.identity or {}).get("dtype") == "float32" else "bfloat16"
 
 
+def _given(name: str) -> Dict[str, Any]:
+    """Read a drafter's config from a file, or from standard input."""
+    try:
+        text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
+        found = json.loads(text)
+    except (OSError, ValueError) as error:
+        raise Refused("--drafter-config {}: {}".format(name, error)) from None
+    if not isinstance(found, dict):
+        raise Refused("--drafter-config {}: not a JSON object".format(name))
+    return found
+
+
 def _version(package: str) -> Optional[str]:
     try:
         return metadata.version(package)
@@ -265,7 +282,7 @@ def _free(folder: Path) -> Optional[int]:
 def main(argv: Optional[List[str]] = None) -> int:
     """Print the document."""
     try:
-        document = Preflight(eval_arguments.parse(__doc__ or "", argv)).document()
+        document = Preflight(eval_arguments.parse(__doc__ or "", argv, preflight=True)).document()
     except Refused as refused:
         wrong = {"what": "command line", "why": refused.what, "try": refused.hint or ""}
         document = {"schema": "hostkit.preflight/1", "missing": [wrong]}

@@ -23,7 +23,7 @@ def features(target, ids, drafter):
 
 def draft_logits(drafter, target, ids, features, anchor):
     context = drafter.read_context(torch.as_tensor(features)[None, :anchor])
-    return draft_block(drafter, Target(target), context, ids[anchor], anchor)
+    return draft_block(drafter, Target(target), context, token=ids[anchor], anchor=anchor)
 
 
 def rounds(drafter, target, prompt_ids, max_new_tokens, stop_token_ids=None):

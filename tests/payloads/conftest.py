@@ -1,0 +1,117 @@
+"""Small targets and drafters for the payloads' tests, on one thread; scripts are run as a host runs them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+DATA = Path(__file__).parent / "data"
+PAYLOADS = Path(__file__).resolve().parents[2] / "remote_payloads"
+DFLASH = PAYLOADS / "dflash"
+sys.path.insert(0, str(DFLASH))
+
+import torch  # noqa: E402 - the payloads are importable from here on
+
+torch.set_num_threads(1)
+
+
+class Script:
+    """Runs a payload script in its own process and reads its JSON lines."""
+
+    def __init__(self, name: str, *argv: object) -> None:
+        self.argv = [sys.executable, str(DFLASH / name), *map(str, argv)]
+        self.env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | {"HF_HUB_OFFLINE": "1"}
+
+    def run(self, timeout: float = 170) -> tuple[int, list[dict[str, Any]], str]:
+        done = subprocess.run(self.argv, capture_output=True, text=True, timeout=timeout, env=self.env)
+        lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+        return done.returncode, lines, done.stderr
+
+    def start(self) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            self.argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=self.env
+        )
+
+
+@pytest.fixture(scope="session")
+def script() -> type[Script]:
+    return Script
+
+
+@pytest.fixture(scope="session")
+def fixture_a() -> Path:
+    """The recorded parity fixture A: a small trained target and its drafter."""
+    return DATA / "parity" / "A"
+
+
+@pytest.fixture(scope="session")
+def target_folder(fixture_a: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The trained target of fixture A with a byte tokenizer beside it, as a host would have it."""
+    import byte_tokenizer
+
+    folder = tmp_path_factory.mktemp("models") / "target"
+    shutil.copytree(fixture_a / "target", folder)
+    byte_tokenizer.save(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def target(target_folder: Path) -> Any:
+    from target import Target
+
+    return Target.load(target_folder, torch.float32)
+
+
+@pytest.fixture(scope="session")
+def drafter_folder(fixture_a: Path) -> Path:
+    return fixture_a / "drafter"
+
+
+@pytest.fixture(scope="session")
+def drafter(drafter_folder: Path) -> Any:
+    from drafter_files import load_drafter
+
+    return load_drafter(drafter_folder).drafter
+
+
+@pytest.fixture(scope="session")
+def small_config() -> Any:
+    """A drafter config that fits no real target: two full layers, GQA, block of 6."""
+    from draft_config import DraftConfig
+
+    return DraftConfig(
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        vocab_size=40,
+        block_size=6,
+        mask_token_id=39,
+        target_layer_ids=(0, 2),
+        num_target_layers=5,
+        rope_theta=1e5,
+    )
+
+
+@pytest.fixture
+def prompts_file(tmp_path: Path) -> Path:
+    """Plain text of two domains, as the trained target has seen some of."""
+    from corpus import split
+
+    texts = [t.decode("utf-8", "replace") for t in split()[1]]
+    entries = [
+        {"id": f"held-{i}", "domain": "code" if i % 2 else "prose", "text": text[600 + i : 648 + i]}
+        for i, text in enumerate(texts[:4])
+    ]
+    file = tmp_path / "prompts.jsonl"
+    file.write_text("\n".join(map(json.dumps, entries)) + "\n", encoding="utf-8")
+    return file

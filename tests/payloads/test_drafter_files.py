@@ -1,0 +1,180 @@
+"""Drafters are loaded exactly or not at all, from each layout; an export is bit-equal."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import checkpoint
+from draft_config import DraftConfig
+from drafter import Drafter
+from drafter_files import export, load_drafter, read_drafter
+from plain_pickle import plain_values
+from refusal import Refused
+
+
+@pytest.fixture
+def tensors(small_config: DraftConfig) -> dict[str, torch.Tensor]:
+    fresh = Drafter(small_config).reset_parameters(torch.Generator().manual_seed(1))
+    return {name: p.detach().clone() for name, p in fresh.named_parameters()}
+
+
+def save_pt(folder: Path, config: DraftConfig, content: dict[str, Any]) -> Path:
+    folder.mkdir(exist_ok=True)
+    checkpoint.write(folder / "checkpoint.pt", {"config": config.document(), **content})
+    return folder / "checkpoint.pt"
+
+
+def test_five_layers_have_the_58_published_tensors(small_config: DraftConfig) -> None:
+    config = DraftConfig.parse({**small_config.document(), "num_hidden_layers": 5, "layer_types": None})
+    names = dict(Drafter(config).named_parameters())
+    assert len(names) == 58
+    assert {"fc.weight", "hidden_norm.weight", "norm.weight", "layers.4.self_attn.k_norm.weight"} <= set(
+        names
+    )
+
+
+def test_an_export_loads_bit_equal_in_either_dtype(
+    tmp_path: Path, small_config: DraftConfig, tensors: Any
+) -> None:
+    for dtype in (torch.bfloat16, torch.float32):
+        folder = tmp_path / str(dtype)
+        saved = {name: t.to(dtype) for name, t in tensors.items()}
+        export(small_config, saved, folder)
+        config, again, loaded = read_drafter(folder)
+        assert config == small_config
+        assert loaded.format == "published"
+        assert again.keys() == saved.keys()
+        assert all(torch.equal(again[n], saved[n]) and again[n].dtype == dtype for n in saved)
+
+
+@pytest.mark.parametrize("prefix", ["", "module.", "_orig_mod.", "draft_model.", "module._orig_mod.model."])
+@pytest.mark.parametrize("key", ["draft_state_dict", "model_state_dict", "state_dict", "model", "drafter"])
+def test_prefixes_and_containers_of_trainers_are_seen_through(
+    tmp_path: Path, small_config: DraftConfig, tensors: Any, prefix: str, key: str
+) -> None:
+    file = save_pt(tmp_path, small_config, {"step": 7, key: {prefix + n: t for n, t in tensors.items()}})
+    loaded = load_drafter(file)
+    assert loaded.step == 7
+    assert torch.equal(loaded.drafter.fc.weight, tensors["fc.weight"])
+
+
+def test_a_bare_state_dict_takes_the_config_beside_it(
+    tmp_path: Path, small_config: DraftConfig, tensors: Any
+) -> None:
+    torch.save(tensors, tmp_path / "weights.pt")
+    with pytest.raises(Refused, match="no config"):
+        load_drafter(tmp_path / "weights.pt")
+    (tmp_path / "config.json").write_text(json.dumps(small_config.document()))
+    assert load_drafter(tmp_path / "weights.pt").config == small_config
+
+
+def drop(t: dict[str, Any]) -> None:
+    del t["layers.1.mlp.up_proj.weight"]
+
+
+def extra(t: dict[str, Any]) -> None:
+    t["layers.9.mlp.up_proj.weight"] = torch.zeros(2, 2)
+
+
+def reshape(t: dict[str, Any]) -> None:
+    t["fc.weight"] = t["fc.weight"][:, :-1].contiguous()
+
+
+def poison(t: dict[str, Any]) -> None:
+    t["norm.weight"][3] = float("nan")
+
+
+def halve(t: dict[str, Any]) -> None:
+    t["norm.weight"] = t["norm.weight"].half()
+
+
+def fuse(t: dict[str, Any]) -> None:
+    t["layers.0.self_attn.qkv_proj.weight"] = torch.zeros(2, 2)
+
+
+def laguna(t: dict[str, Any]) -> None:
+    t["aux_hidden_norms.0.weight"] = torch.zeros(2)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "named"),
+    [
+        (drop, "1 missing: layers.1.mlp.up_proj.weight"),
+        (extra, "1 not of a drafter: layers.9"),
+        (reshape, r"fc.weight is \[32, 63\], the config says \[32, 64\]"),
+        (poison, "norm.weight has values that are not finite"),
+        (halve, "norm.weight is float16"),
+        (fuse, "fused qkv_proj"),
+        (laguna, "Laguna"),
+    ],
+)
+def test_tensors_that_do_not_fit_are_named(
+    tmp_path: Path, small_config: DraftConfig, tensors: Any, spoil: Any, named: str
+) -> None:
+    spoil(tensors)
+    with pytest.raises(Refused, match=named):
+        load_drafter(save_pt(tmp_path, small_config, {"draft_state_dict": tensors}))
+
+
+def test_float16_is_refused_as_a_dtype_to_run_in(drafter_folder: Path) -> None:
+    with pytest.raises(Refused, match="float16"):
+        load_drafter(drafter_folder, torch.float16)
+
+
+def test_a_pickle_with_code_is_refused_and_not_run(tmp_path: Path, small_config: DraftConfig) -> None:
+    class Evil:
+        def __reduce__(self) -> tuple[Any, tuple[str]]:
+            return Path.touch, (Path(tmp_path / "was-run"),)  # type: ignore[return-value]
+
+    torch.save({"draft_state_dict": {}, "args": Evil()}, tmp_path / "evil.pt")
+    with pytest.raises(Refused, match="more than plain data"):
+        load_drafter(tmp_path / "evil.pt")
+    assert isinstance(plain_values(tmp_path / "evil.pt"), dict)
+    assert not (tmp_path / "was-run").exists()
+
+
+def test_a_cut_checkpoint_is_named_as_not_whole(
+    tmp_path: Path, small_config: DraftConfig, tensors: Any
+) -> None:
+    file = save_pt(tmp_path, small_config, {"draft_state_dict": tensors})
+    file.write_bytes(file.read_bytes()[:-200])
+    with pytest.raises(Refused, match="not a whole checkpoint"):
+        load_drafter(file)
+
+
+def test_a_cut_safetensors_file_is_named_as_not_whole(
+    tmp_path: Path, small_config: DraftConfig, tensors: Any
+) -> None:
+    export(small_config, tensors, tmp_path)
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-200])
+    with pytest.raises(Refused, match="not a whole safetensors file"):
+        load_drafter(tmp_path)
+
+
+def test_nothing_but_plain_data_is_saved(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="PosixPath is not plain data"):
+        checkpoint.write(tmp_path / "x.pt", {"args": {"out": Path("/x")}})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_config_is_read_from_a_checkpoint_without_torch(
+    tmp_path: Path, small_config: DraftConfig, tensors: Any
+) -> None:
+    file = save_pt(tmp_path, small_config, {"step": 3, "draft_state_dict": tensors})
+    saved = plain_values(file)
+    assert saved["step"] == 3
+    assert DraftConfig.parse(saved["config"]) == small_config
+
+
+def test_the_recorded_fixture_keeps_its_tensors(drafter_folder: Path, tmp_path: Path) -> None:
+    config, tensors, _ = read_drafter(drafter_folder)
+    export(config, tensors, tmp_path)
+    first, second = load_file(drafter_folder / "model.safetensors"), load_file(tmp_path / "model.safetensors")
+    assert all(torch.equal(first[n], second[n]) for n in first)
