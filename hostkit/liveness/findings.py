@@ -135,23 +135,23 @@ def _pidfile(look: Look) -> Iterator[Finding]:
 
 
 def _overdue(look: Look) -> Iterator[Finding]:
-    """A save is overdue when the last one due is missing for longer than `save`, or the one before it too."""
+    """A save is overdue when the first one missing was due longer than `save` ago, and the process has lived so long.
+
+    Without a rate its lateness is not known: then two missing saves are needed.
+    """
     checkpoints, progress = look.run.checkpoints, look.progress
-    if (
-        checkpoints is None
-        or not checkpoints.every
-        or progress.live is None
-        or look.reading.run.checkpoints.error
-    ):
+    if checkpoints is None or not checkpoints.every or progress.live is None or look.main is None:
         return
-    last = progress.live // checkpoints.every * checkpoints.every
-    if last <= 0 or (progress.saved is not None and progress.saved >= last - 1):
+    every, saved = checkpoints.every, progress.saved
+    last = progress.live // every * every
+    if last <= 0 or (saved is not None and saved >= last - 1) or look.reading.run.checkpoints.error:
         return
-    late = (progress.live - last) / progress.rate if progress.rate else None
-    missed = last > checkpoints.every and (
-        progress.saved is None or progress.saved < last - checkpoints.every - 1
-    )
-    if not missed and (late is None or late <= look.run.timeouts.save):
+    first = every if saved is None else min(last, ((saved + 1) // every + 1) * every)
+    life = look.reading.age(look.main)
+    if progress.newest is not None and progress.newest.age is not None:
+        life = min(life, progress.newest.age)  # it cannot be later than the last save is old
+    late = min(life, (progress.live - first) / progress.rate) if progress.rate else None
+    if life <= look.run.timeouts.save or (first == last if late is None else late <= look.run.timeouts.save):
         return
     why = f", {age(late)} ago" if late is not None else ""
     has = (
@@ -165,7 +165,7 @@ def _overdue(look: Look) -> Iterator[Finding]:
     yield Finding(
         kind="save-overdue",
         severity=1,
-        text=f"save overdue: step {last} was due{why}, and {has}"
+        text=f"save overdue: step {first} was due{why}, and {has}"
         + (f"; step {half[0].step} is incomplete ({half[0].reason})" if half else ""),
         advice="look for an error of the save in the log, and at the room under " + checkpoints.root,
     )
