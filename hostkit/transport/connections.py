@@ -34,7 +34,7 @@ class Connections:
         self._lock = threading.Lock()
 
     def route(self, name: str) -> Route:
-        return Route.to(self.inventory, name, self.here)
+        return Route.to(self.inventory, name, self.here, standing_there=True)
 
     def transport(self, name: str) -> Transport:
         """Return the transport to a host; nothing is connected yet."""

@@ -53,16 +53,22 @@ class Route:
 
     host: str
     hops: tuple[Hop, ...]
-    vantage: str | None = None  # None: the machine whose view the inventory's paths have
+    vantage: str | None = None  # another machine that the route is seen from; None: this one
 
     @classmethod
-    def to(cls, inventory: Inventory, name: str, here: str | None = None) -> Route:
-        """Return the route to `name`, seen from `here` (default: a machine outside the inventory)."""
+    def to(
+        cls, inventory: Inventory, name: str, here: str | None = None, *, standing_there: bool = False
+    ) -> Route:
+        """Return the route to `name`, seen from `here` (default: this machine, outside the inventory).
+
+        `standing_there`: this machine is `here`, so `local` hosts and all paths of the inventory are its own.
+        """
         for asked in (name, here):
             if asked is not None and asked not in inventory.hosts:
                 near = difflib.get_close_matches(asked, inventory.hosts, n=1)
                 hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(sorted(inventory.hosts))}"
                 raise UsageError(f"no host {asked!r} in the inventory", hint=hint)
+        own = here is None or standing_there
         hops: list[Hop] = []
         current: str | None = name
         while current is not None:
@@ -71,10 +77,10 @@ class Route:
             host = inventory.hosts.get(current)
             if host is None:
                 raise ConfigError(f"via: {current} is no host of the inventory", where=hops[-1].name)
-            local = current == here or (host.local is True and here is None)
+            local = current == here or (host.local is True and own)
             hops.append(Hop(current, host, here=local))
             current = None if local else host.via
-        route = cls(name, tuple(reversed(hops)), vantage=here)
+        route = cls(name, tuple(reversed(hops)), vantage=None if own else here)
         route._check()
         return route
 
@@ -134,8 +140,8 @@ class Route:
                 words = [*self._ssh(hop), shlex.join(words)]
         return words
 
-    def _ssh(self, hop: Hop, *, proxy: str | None = None) -> list[str]:
-        return ["ssh", "-T", *ssh_options(hop, self._owns_paths(hop), proxy=proxy), host_word(hop)]
+    def _ssh(self, hop: Hop) -> list[str]:
+        return ["ssh", "-T", *ssh_options(hop, self._owns_paths(hop)), host_word(hop)]
 
     def _owns_paths(self, hop: Hop) -> bool:
         """May the hop's identity, ssh_config and known_hosts be used? They lie where the inventory's ssh runs."""
@@ -145,17 +151,19 @@ class Route:
         return self.vantage is None
 
     def openssh_config(self) -> str:
-        """Return an ssh_config with a Host block for each connected hop, named by the inventory."""
-        lines = ["# made by hostkit; Host names are the inventory's"]
+        """Return an ssh_config for `openssh_argv`: a Host block for each connected hop, named by the inventory."""
+        lines = ["# made by hostkit from its inventory"]
         before: Hop | None = None
         for hop in self.connected():
+            settings = _settings(hop, self._owns_paths(hop))
+            settings["ProxyJump"] = host_word(before) if before else None
             lines.append(f"Host {host_word(hop)}")
-            options = _settings(hop, self._owns_paths(hop))
-            options["ProxyJump"] = host_word(before) if before else None
-            lines += [f"  {key} {_config_word(value)}" for key, value in options.items() if value is not None]
+            lines += [
+                f"  {key} {_config_word(value)}" for key, value in settings.items() if value is not None
+            ]
+            own = [hop.host.ssh_config] if hop.host.ssh_config else ["~/.ssh/config", "/etc/ssh/ssh_config"]
+            lines += [f"  Include {_config_word(file)}" for file in own]  # the first value of a key counts
             before = hop
-        config = next((h.host.ssh_config for h in self.connected() if h.host.ssh_config), None)
-        lines += ["Match all", f"  Include {_config_word(config or '~/.ssh/config')}"]
         return "\n".join(lines) + "\n"
 
     def openssh_argv(self, argv: list[str], *, config: str) -> list[str]:
@@ -167,26 +175,35 @@ class Route:
         return ["ssh", "-T", "-F", config, host_word(chain[-1]), shlex.join(words)]
 
     def rsync_source(self) -> RsyncSource:
-        """Return how an rsync that runs on the vantage host reads from the route's host."""
-        *outer, last = self.hops
-        sudo = ("sudo", "-n", "-u", last.host.sudo, "--") if last.host.sudo else ()
+        """Return how an rsync that runs on the vantage point reads from the route's host.
+
+        Behind more than one shell only file names given by --files-from arrive as they are.
+        """
+        last = self.hops[-1]
         if last.kind == "local":
             return RsyncSource((), last.name, ())
         rsh: list[str] = []
         proxy: str | None = None
-        for hop in (*outer, last):
+        shells = 0  # that read the words to come
+        for hop in self.hops:
             if hop.kind == "ssh":
-                if proxy is not None and hop in self.connected():
-                    rsh = []
                 ssh = ["ssh", "-T", *ssh_options(hop, self._owns_paths(hop), proxy=proxy)]
-                proxy = shlex.join([*ssh, "-W", "[%h]:%p", host_word(hop)])
-                rsh += ssh if hop is last else [*ssh, host_word(hop)]
+                if hop in self.connected():
+                    proxy = shlex.join([*ssh, "-W", "[%h]:%p", host_word(hop)])
+                    rsh, shells = ssh, 1
+                else:
+                    proxy = None
+                    rsh += _quoted(ssh, shells)
+                    shells += 1
+                if hop is not last:
+                    rsh.append(host_word(hop))
             elif hop.kind == "pct":
                 rsh += ["pct", "exec"]
-            if hop is not last and hop.host.sudo:
-                rsh += ["sudo", "-n", "-u", hop.host.sudo, "--"]
+            if hop is not last and hop.kind == "ssh" and hop.host.sudo:
+                rsh += _as_user(hop.host.sudo, [])
+        sudo = _as_user(last.host.sudo, [])
         if last.kind == "pct":
-            env = ("env", f"PATH={CT_PATH}", "HOME=/root", "LC_ALL=C.UTF-8")
+            env = ["env", f"PATH={CT_PATH}", "HOME=/root", "LC_ALL=C.UTF-8"]
             return RsyncSource(tuple(rsh), str(last.host.pct), ("--", *env, *sudo, "rsync"))
         return RsyncSource(tuple(rsh), host_word(last), (*sudo, "rsync"))
 
@@ -228,12 +245,18 @@ def _settings(hop: Hop, owns_paths: bool) -> dict[str, str | None]:
         "ClearAllForwardings": "yes",
         "PermitLocalCommand": "no",
         "RemoteCommand": "none",
-        "LogLevel": "ERROR",
+        "LogLevel": "INFO",  # says why a connection was lost
     }
 
 
 def _as_user(user: str | None, words: list[str]) -> list[str]:
     return words if user is None else ["sudo", "-n", "-u", user, "--", *words]
+
+
+def _quoted(words: list[str], shells: int) -> list[str]:
+    for _ in range(shells):
+        words = [shlex.quote(word) for word in words]
+    return words
 
 
 def _config_word(value: str) -> str:
