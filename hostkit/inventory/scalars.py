@@ -31,12 +31,14 @@ _BOOLEANS = {"y": "true", "yes": "true", "on": "true", "true": "true"} | dict.fr
 )
 _EMPTY = {"", "~", "null", "Null", "NULL"}
 _LEADING_ZERO = re.compile(r"[-+]?0[0-9_]+(\.[0-9_]*)?")
-_BASED = re.compile(r"[-+]?0(?:o[0-7_]+|x[0-9A-Fa-f_]+|b[01_]+)", re.IGNORECASE)
+_BASED = re.compile(r"[-+]?0(?:o[0-7_]+|x[0-9a-f_]+|b[01_]+)", re.IGNORECASE)
 _UNDERSCORED = re.compile(r"[-+]?[0-9][0-9_]*_[0-9_]*(\.[0-9_]*)?")
 _SIXTIETHS = re.compile(r"[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?")
 _LOOSE_NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
+_NUMBERS = (_SIXTIETHS, _BASED, _LEADING_ZERO, _UNDERSCORED, _LOOSE_NUMBER)
 _NOT_FINITE = re.compile(r"[-+]?\.(?:inf|nan)", re.IGNORECASE)
 _DATE = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:[Tt ].*)?")
+_LONG = 64  # characters; a longer number is not worked out
 _MOST_DIGITS = 18  # fits every reader's 64 bits
 
 
@@ -65,13 +67,15 @@ def _surprise(text: str) -> Surprise | None:
             f"{text} without quotes is the truth value {truth} to YAML",
             f"write {quoted} in quotes for the word, or {truth} for the truth value",
         )
+    if len(text) >= _LONG and any(pattern.fullmatch(text) for pattern in _NUMBERS):
+        return Surprise(f"{quoted} is too large a number", f"write {quoted} in quotes if it is text")
     if _SIXTIETHS.fullmatch(text):
         return Surprise(
             f"{text} without quotes is a number to base sixty to YAML ({_sixtieths(text)})",
             f"write one plain number for a port, a unit for a time (90s, 15m), or {quoted} in quotes for text",
         )
     if _BASED.fullmatch(text):
-        return _number(text, "is octal, hexadecimal or binary", str(int(text.replace("_", ""), 0)))
+        return _number(text, "is octal, hexadecimal or binary", _decimal(text))
     if _LEADING_ZERO.fullmatch(text):
         digits = text.replace("_", "").lstrip("+-")
         octal = f", octal {int(digits, 8)}" if re.fullmatch(r"[0-7]+", digits) else ", text"
@@ -124,7 +128,10 @@ def _sixtieths(text: str) -> str:
 
 
 def _decimal(text: str) -> str:
-    value = float(text)
+    try:
+        value = int(text.replace("_", ""), 0) if _BASED.fullmatch(text) else float(text)
+    except ValueError:  # 0x_ is a number to PyYAML, and no number
+        return "it out"
     if not math.isfinite(value) or abs(value) >= 1e18:
         return "it out"
     return str(int(value)) if value == int(value) else repr(value)
