@@ -10,6 +10,7 @@ from typing import Literal
 from hostkit.errors import ConfigError, UsageError
 from hostkit.inventory.models import Host, Inventory
 
+_SPLIT = 'host=$1; path=$2; shift 2; exec pct exec $host $path "$@"'
 CT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -198,7 +199,8 @@ class Route:
                 if hop is not last:
                     rsh.append(host_word(hop))
             elif hop.kind == "pct":
-                rsh += ["pct", "exec"]
+                # rsync gives --rsync-path as one word, and counts on a shell to split it: here there is none else
+                rsh += ["pct", "exec"] if shells else ["sh", "-c", _SPLIT, "sh"]
             if hop is not last and hop.kind == "ssh" and hop.host.sudo:
                 rsh += _as_user(hop.host.sudo, [])
         sudo = _as_user(last.host.sudo, [])
