@@ -40,10 +40,11 @@ class Connections:
         """Return the transport to a host; nothing is connected yet."""
         route = self.route(name)
         chain = route.connected()
-        line: Line = self._line(chain) if chain else LocalLine(name)
+        line: Line = self.line(chain) if chain else LocalLine(name)
         return FramedTransport(route, line, deadline=self._deadline)
 
-    def _line(self, chain: tuple[Hop, ...]) -> HopLine:
+    def line(self, chain: tuple[Hop, ...]) -> HopLine:
+        """Return the shared line to the last hop of a chain; nothing is connected yet."""
         from hostkit.transport.fabric import HopLine  # fabric costs 130 ms: only where ssh is used
 
         with self._lock:

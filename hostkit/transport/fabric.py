@@ -28,12 +28,13 @@ from hostkit.transport.login import Login
 from hostkit.transport.pulse import Pulse
 from hostkit.transport.resolve import Endpoint, resolve
 from hostkit.transport.route import Hop
-from hostkit.transport.verify import Verify, names_of
+from hostkit.transport.verify import RSA, Verify, names_of
 
 # its background thread logs what we raise anyway; without a handler Python prints that to stderr
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
 
 
+KINDS = (["ssh-ed25519"], ["ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521"], list(RSA))
 PATIENCE = 1.0  # seconds that a command waits for another's channel before it gets a connection of its own
 
 
@@ -86,18 +87,26 @@ class HopLine:
             self._complain_if_lost(transport)
         return reply
 
-    def offered_key(self, deadline: float | None = None) -> tuple[list[str], paramiko.PKey]:
-        """Return the names under which this hop's host key is looked up, and the key that it offers; no login."""
-        end = resolve(self.hop)
-        with self._told(end):
-            transport = paramiko.Transport(self._reach(end, deadline))
-            try:
-                Verify(end, self.stood).prefer(transport)
-                transport.banner_timeout = self._within(self.hop.host.timeouts.connect, deadline)
-                transport.start_client(timeout=self._within(self.hop.host.timeouts.auth, deadline))
-                return names_of(end, inner=bool(self.stood)), transport.get_remote_server_key()
-            finally:
-                transport.close()
+    def host_keys(self, deadline: float | None = None) -> Iterator[paramiko.PKey]:
+        """Yield the host keys that this hop offers, one kind after the other, each by a connection without a login."""
+        for kinds in KINDS:
+            end = resolve(self.hop)
+            with self._told(end):
+                transport = paramiko.Transport(self._reach(end, deadline))
+                try:
+                    transport.get_security_options().key_types = kinds
+                    transport.banner_timeout = self._within(self.hop.host.timeouts.connect, deadline)
+                    transport.start_client(timeout=self._within(self.hop.host.timeouts.auth, deadline))
+                    key = transport.get_remote_server_key()
+                except paramiko.ssh_exception.IncompatiblePeer:  # it has no key of this kind
+                    continue
+                finally:
+                    transport.close()
+            yield key
+
+    def host_key_names(self) -> list[str]:
+        """Return the names under which this hop's host key is looked up; the first is the one to write."""
+        return names_of(resolve(self.hop), inner=bool(self.stood))
 
     def close(self) -> None:
         """Close this hop's connection. Commands under way on it are lost."""

@@ -11,7 +11,7 @@ from hostkit.transport import hostkeys
 from hostkit.transport.hostkeys import KnownKey
 from hostkit.transport.resolve import Endpoint
 
-_RSA = ("rsa-sha2-512", "rsa-sha2-256")
+RSA = ("rsa-sha2-512", "rsa-sha2-256")
 
 
 class Verify(paramiko.MissingHostKeyPolicy):
@@ -27,7 +27,7 @@ class Verify(paramiko.MissingHostKeyPolicy):
     def prefer(self, transport: paramiko.Transport) -> None:
         """Ask the server first for the kinds of key that are trusted; it may have others as well."""
         options = transport.get_security_options()
-        trusted = [kind for key in self.known for kind in (_RSA if key.kind == "ssh-rsa" else (key.kind,))]
+        trusted = [kind for key in self.known for kind in (RSA if key.kind == "ssh-rsa" else (key.kind,))]
         first = [kind for kind in options.key_types if kind in trusted]
         options.key_types = [*first, *(kind for kind in options.key_types if kind not in first)]
 

@@ -1,0 +1,56 @@
+"""`host-trust` accepts a hop's host key, when its fingerprint is the one that the user read elsewhere."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hostkit.tasks.command import Outcome, Session, command
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@command(
+    "host-trust",
+    help={
+        "host": "inventory name of the hop whose key is to be trusted",
+        "fingerprint": "SHA256:… as read on the machine itself (ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub)",
+    },
+    acts=True,
+)
+def host_trust(session: Session, host: str, fingerprint: str) -> Outcome:
+    """Trust a host's key, if the key that it offers has the fingerprint that you read on the machine itself.
+
+    The hops before it are verified as always. The key is written to hostkit's own known_hosts, never to yours.
+
+    Example: hostkit host-trust ct129 --fingerprint SHA256:…
+    """
+    from hostkit.transport.trust import accept
+
+    accepted = accept(session.connections, host, fingerprint, dry_run=session.dry_run)
+    document: dict[str, Any] = {
+        "schema": "hostkit.host-trust/1",
+        "host": host,
+        "fingerprint": accepted.fingerprint,
+        "kind": accepted.kind,
+        "names": list(accepted.names),
+        "file": str(accepted.file),
+        "was_trusted": accepted.before,
+        "written": accepted.written,
+    }
+    return Outcome(document, render=lambda console: _show(console, document))
+
+
+TASKS = [host_trust]
+
+
+def _show(console: Console, document: dict[str, Any]) -> None:
+    from rich.text import Text
+
+    if document["was_trusted"]:
+        said = "was trusted already"
+    elif document["written"]:
+        said = f"is trusted from now on ({document['file']})"
+    else:
+        said = f"would be trusted (dry run; nothing was written to {document['file']})"
+    console.print(Text(f"{document['host']}: {document['kind']} {document['fingerprint']} {said}"))
