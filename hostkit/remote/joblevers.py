@@ -56,13 +56,13 @@ def environment(limits: Dict[str, Any], hide_gpus: bool) -> Tuple[Dict[str, str]
 
 
 def pull(limits: Dict[str, Any], memory_group: bool) -> List[Lever]:
-    """Pull all levers on this process, which is about to become the payload (or its supervisor)."""
-    levers = [_nice(), _autogroup(), _io_class(), _first_to_die()]
+    """Pull all levers on this process, which is about to become the payload; those that slow it down come last."""
+    levers = [_io_class(), _first_to_die()]
     if limits.get("cpus"):
         levers.append(_affinity(int(limits["cpus"])))
     if limits.get("memory_bytes") and not memory_group:
         levers.append(_data_limit(int(limits["memory_bytes"])))
-    return levers
+    return [*levers, _nice(), _autogroup()]
 
 
 def _nice() -> Lever:
@@ -220,9 +220,12 @@ def memory_group(name: str, wanted: int) -> Tuple[ControlGroup, Lever]:
 
 
 def cpu_group(name: str) -> Tuple[ControlGroup, Lever]:
-    """Make a cpu group of the smallest weight: the one lever that works when a run has a group of its own."""
+    """Make a cpu group of a fiftieth of the usual weight: the lever that works when a run has a group of its own.
+
+    The smallest weight there is would leave a job on a busy machine without the time to start an interpreter.
+    """
     group = ControlGroup("cpu", name)
-    knob, value = ("cpu.weight", "1") if group.second else ("cpu.shares", "2")
+    knob, value = ("cpu.weight", "2") if group.second else ("cpu.shares", "20")
     real = group.write(knob, value)
     if not real:
         group.close()

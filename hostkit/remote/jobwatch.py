@@ -73,7 +73,6 @@ class Watch:
         jobprocess.prctl(jobprocess.PR_SET_CHILD_SUBREAPER, 1)
         me = jobprocess.identity(os.getpid())
         jobfolder.write(self.path, "identity.json", {"supervisor": me, "payload": None})
-        joblevers.pull({}, False)
         with open(os.path.join(self.path, ".spare"), "wb") as file:
             file.write(b"\xff" * _SPARE)
         os.makedirs(os.path.join(self.path, "results"), mode=0o700, exist_ok=True)
@@ -132,11 +131,12 @@ class Watch:
             leashed = jobprocess.prctl(jobprocess.PR_SET_PDEATHSIG, signal.SIGKILL)
             if os.getppid() != supervisor:
                 os._exit(125)  # it died before it could be heard
-            groups = [
-                group for group in (self.memory_group, self.cpu_group) if group is not None and group.path
-            ]
-            entered = {group.controller: group.enter() for group in groups}
+            entered = {}
+            if self.memory_group is not None and self.memory_group.path:
+                entered["memory"] = self.memory_group.enter()
             levers = joblevers.pull(self.limits, entered.get("memory", False))
+            if self.cpu_group is not None and self.cpu_group.path:
+                entered["cpu"] = self.cpu_group.enter()
             env, more = joblevers.environment(self.limits, bool(self.spec.get("hide_gpus", True)))
             leash = joblevers.lever(
                 "dies-with-supervisor", leashed, "PR_SET_PDEATHSIG" if leashed else "no prctl here"

@@ -40,7 +40,7 @@ class Bench:
         return self.wait(self.launch(spec, **options).job)
 
     def wait(self, job: str) -> jobs.JobState:
-        state = jobs.wait(self.transport, self.host, job, timeout=60, hold=0.5)
+        state = jobs.wait(self.transport, self.host, job, timeout=120, hold=0.5)
         assert state.final, state
         return state
 
