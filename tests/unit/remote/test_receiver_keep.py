@@ -1,0 +1,88 @@
+"""Which staged checkpoints are let go, and that none in use ever is."""
+
+from __future__ import annotations
+
+import json
+import mmap
+from pathlib import Path
+
+import pytest
+import receiver_keep
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Five staged checkpoints of one run, one of another, and somebody's own folder."""
+    folder = tmp_path / "staged"
+    (folder / ".staging").mkdir(parents=True)
+    for step in (1, 2, 3, 4, 5):
+        staged(folder, f"drafter-step{step}", "drafter", step)
+    staged(folder, "other-step1", "other", 1)
+    (folder / "notes").mkdir()
+    (folder / "notes" / "manifest.json").write_text("[]")
+    return folder
+
+
+def staged(folder: Path, name: str, run: str, at: float) -> None:
+    (folder / name).mkdir()
+    (folder / name / "checkpoint.pt").write_bytes(b"weights" * 1000)
+    manifest = {"schema": "hostkit.staged/1", "run": run, "staged_at": at}
+    (folder / name / "manifest.json").write_text(json.dumps(manifest))
+
+
+def left(folder: Path) -> list[str]:
+    return sorted(one.name for one in folder.iterdir() if one.name.startswith("drafter"))
+
+
+def prune(folder: Path, keep: int, newest: str = "drafter-step5") -> list[str]:
+    state = str(folder.parent / "state")
+    return [Path(one).name for one in receiver_keep.prune(str(folder), newest, "drafter", keep, state)]
+
+
+def test_the_newest_few_of_the_run_stay_and_nothing_of_anybody_elses_goes(folder: Path) -> None:
+    assert sorted(prune(folder, 3)) == ["drafter-step1", "drafter-step2"]
+    assert left(folder) == ["drafter-step3", "drafter-step4", "drafter-step5"]
+    assert {"other-step1", "notes"} <= {one.name for one in folder.iterdir()}
+
+
+def test_the_one_just_staged_stays_though_its_clock_says_otherwise(folder: Path) -> None:
+    prune(folder, 1, newest="drafter-step2")
+    assert left(folder) == ["drafter-step2"]
+
+
+def test_one_that_a_process_has_open_or_mapped_stays(folder: Path) -> None:
+    with (folder / "drafter-step1" / "checkpoint.pt").open("rb"):
+        with (folder / "drafter-step2" / "checkpoint.pt").open("rb") as file:
+            mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+        watched = str(folder / "drafter-step1"), str(folder / "drafter-step2")
+        # our own process does not count for prune, so another one asks
+        import subprocess
+        import sys
+
+        code = (
+            f"import sys; sys.path.insert(0, {str(Path(receiver_keep.__file__).parent)!r}); import receiver_keep;"
+            f"print([bool(receiver_keep.users(p, p, '/nowhere')) for p in {watched!r}])"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        mapped.close()
+    assert done.stdout.strip() == "[True, True]"
+
+
+def test_one_that_an_unfinished_job_names_stays_until_the_job_has_ended(folder: Path) -> None:
+    job = folder.parent / "state" / "jobs" / "0123456789abcdef"
+    job.mkdir(parents=True)
+    path = folder / "drafter-step1" / "checkpoint.pt"
+    (job / "spec.json").write_text(json.dumps({"argv": ["eval.py", "--checkpoint", str(path)]}))
+    assert prune(folder, 4) == []
+    (job / "status.json").write_text(json.dumps({"state": "running"}))
+    assert prune(folder, 4) == []
+    (job / "status.json").write_text(json.dumps({"state": "done"}))
+    assert prune(folder, 4) == ["drafter-step1"]
+
+
+def test_a_removal_that_was_cut_short_is_finished(folder: Path) -> None:
+    going = folder / ".staging" / "drafter-step0.going"
+    going.mkdir()
+    (going / "checkpoint.pt").touch()
+    prune(folder, 9)
+    assert not going.exists()
