@@ -12,6 +12,8 @@ import math
 import re
 from dataclasses import dataclass
 
+import yaml
+
 from hostkit.inventory.faults import shown
 
 
@@ -98,6 +100,11 @@ def _surprise(text: str) -> Surprise | None:
         )
     if text[0] in "“”„‘’«»`´" or text[-1] in "“”‘’»`´":
         return Surprise(f"{quoted} stands in typographic quotes", "write plain quotes, \" or '")
+    for tag, pattern in yaml.SafeLoader.yaml_implicit_resolvers.get(text[0], ()):  # what is left, such as 0._
+        if pattern.match(text):
+            return Surprise(
+                f"{quoted} is {tag.rsplit(':')[-1]} to YAML, not text", f"write {quoted} in quotes"
+            )
     return None
 
 
