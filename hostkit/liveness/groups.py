@@ -33,7 +33,7 @@ class Group:
             lines = [
                 f"{len(tops)} processes fit, and which of them is the run cannot be told; all are protected"
             ]
-            lines += [_name(one, reading) for one in own if one.pid == one.top]
+            lines += [_name(one, reading, run.host) for one in own if one.pid == one.top]
             lines.append("tell them apart in the inventory: process.args or process.cwd")
             return cls(all=tuple(found), main=None, doubt=tuple(lines))
         launched = any(one.role == "launcher" for one in own)
@@ -51,9 +51,7 @@ def _kin(own: list[ProcessFacts], tops: set[int]) -> bool:
     return len({one.ppid for one in heads}) == 1 != heads[0].ppid or len({one.session for one in heads}) == 1
 
 
-def _name(one: ProcessFacts, reading: Reading) -> str:
+def _name(one: ProcessFacts, reading: Reading, host: str) -> str:
     command = " ".join(one.argv) or f"[{one.comm}]"
     command = command if len(command) <= 120 else command[:120] + "…"
-    return (
-        f"process {one.pid}, {age(reading.age(one))} old, in {one.cwd or 'an unreadable folder'}: {command}"
-    )
+    return f"process {one.pid} on {host}, {age(reading.age(one))} old, in {one.cwd or '?'}: {command}"

@@ -60,7 +60,7 @@ def with_process(look: Look, group: Group) -> tuple[str, tuple[str, ...]]:
         "pidfile": " (by its pidfile)",
         "record": " (its title has changed; known by number, start and program)",
     }
-    lives = f"process {main.pid} lives, begun {age(life)} ago{how[main.how]}"
+    lives = f"process {main.pid} on {look.run.host} lives, begun {age(life)} ago{how[main.how]}"
     stepless = look.log.step is None
     stopped = [one for one in group.all if one.stopped and one.role != "helper"]
     if look.log.diverged and not stepless:

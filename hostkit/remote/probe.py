@@ -26,6 +26,7 @@ WORDS, LETTERS = 48, 300  # of an argv
 GPU_SECONDS = 4.0
 GPU_NAMES = ("index", "name", "use", "memory_used", "memory_total", "temperature")
 GPU_FIELDS = "index,name,utilization.gpu,memory.used,memory.total,temperature.gpu"
+CAP_SYS_PTRACE = 19  # whoever has it sees all processes, hidepid or not
 # the clocks are asked for by number: time.CLOCK_BOOTTIME is not in every build
 CLOCK_BOOTTIME = getattr(time, "CLOCK_BOOTTIME", 7)
 
@@ -104,6 +105,9 @@ def _table(rows: processes.Rows, unreadable: int) -> Dict[str, Any]:
             if "hidepid" in word
         ]
         hidden = any(word not in ("hidepid=0", "hidepid=off") for word in option)
+        with open("/proc/self/status") as file:
+            may = [int(line.split()[1], 16) for line in file if line.startswith("CapEff:")]
+        hidden = hidden and not (may and may[0] >> CAP_SYS_PTRACE & 1)
     except OSError:
         pass
     others = sum(row["uid"] != uid for row in rows.values())

@@ -189,7 +189,11 @@ class Wanted:
         if not self.script.startswith("/"):
             tail = os.path.normpath(self.script).split("/")
             return os.path.normpath(word).split("/")[-len(tail) :] == tail
-        full = os.path.normpath(os.path.join(link(row["pid"], "cwd") or "/", word))
+        cwd = "/" if word.startswith("/") else link(row["pid"], "cwd")
+        if cwd is None:
+            row["doubt"] = os.path.basename(word) == os.path.basename(self.script)
+            return False
+        full = os.path.normpath(os.path.join(cwd, word))
         return full == os.path.normpath(self.script) or os.path.realpath(full) == os.path.realpath(
             self.script
         )
@@ -262,6 +266,8 @@ def find(
                 near.append(dict(row, why="cannot read its working directory", doubt=True))
             elif placed:
                 found[pid] = dict(row, role=role, how="argv")
+        elif row.get("doubt"):
+            near.append(dict(row, why="cannot read its working directory", doubt=True))
         elif _mentions(want, row):
             near.append(dict(row, why="only mentions it", doubt=False))
     pidfile = _pidfile(want.pidfile, rows, mine, now) if want.pidfile else None

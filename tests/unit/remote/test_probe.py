@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -422,3 +423,59 @@ def test_looking_leaves_nothing_behind_and_touches_nothing(here: Path, start: St
     assert state() == before
     assert len(os.listdir("/proc/self/fd")) == descriptors
     assert Path(f"/proc/self/task/{os.getpid()}/children").read_text() == children
+
+
+@pytest.fixture
+def stranger() -> Iterator[Callable[..., dict[str, Any]]]:
+    """Ask the probe as a user without any right, on a table that hides others' processes or does not."""
+    if os.geteuid() != 0 or not Path("/usr/bin/python3").exists():
+        pytest.skip("needs root, and a python that others may run")
+    folder = Path(tempfile.mkdtemp(dir="/tmp"))
+    folder.chmod(0o755)
+    for source in Path(probe.__file__).parent.glob("*.py"):
+        shutil.copy(source, folder)
+
+    def ask(process: dict[str, Any], hidepid: int, *, root: bool = False) -> dict[str, Any]:
+        user = [] if root else ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+        mount = 'mount -t proc -o "hidepid=$0" proc /proc && exec "$@"'
+        argv = [
+            "unshare",
+            "-m",
+            "sh",
+            "-c",
+            mount,
+            str(hidepid),
+            *user,
+            "/usr/bin/python3",
+            "-B",
+            str(folder / "probe.py"),
+        ]
+        request = json.dumps({"runs": {"it": {"process": process}}}).encode()
+        done = subprocess.run(argv, input=request, capture_output=True, check=True, cwd="/")
+        reply: dict[str, Any] = json.loads(done.stdout)
+        return reply
+
+    yield ask
+    shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("hidepid", [1, 2])
+def test_hidden_processes_are_noticed_by_a_user_without_rights_and_seen_by_root(
+    stranger: Any, hidepid: int
+) -> None:
+    seen = stranger({"script": "x.py"}, hidepid)["table"]
+    assert (seen["hidden"], seen["others"], seen["init"]) == (True, 0, False)
+    seen = stranger({"script": "x.py"}, hidepid, root=True)["table"]
+    assert (seen["hidden"], seen["init"]) == (False, True)
+
+
+def test_who_may_not_see_where_a_process_works_has_a_doubt_and_no_answer(
+    stranger: Any, here: Path, start: Start
+) -> None:
+    child = start([sys.executable, here.name])
+    for process in ({"script": str(here)}, {"script": here.name, "cwd": str(here.parent)}):
+        found = stranger(process, 0)["runs"]["it"]
+        assert found["processes"] == []
+        assert [(one["pid"], one["doubt"]) for one in found["near"]] == [(child.pid, True)]
+    found = stranger({"script": here.name}, 0)["runs"]["it"]
+    assert [one["pid"] for one in found["processes"]] == [child.pid]
