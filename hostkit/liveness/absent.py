@@ -46,7 +46,7 @@ def without_process(look: Look) -> tuple[str, tuple[str, ...]]:
         if old <= stall:
             return UNKNOWN, (
                 f"no process, yet the {what} was written {age(old)} ago (limit {age(stall)}): "
-                "just ended, restarting, or written by another?",
+                f"just ended, restarting, or written by another? It is DEAD if that stays so for {age(stall - old)}",
                 *told,
                 *short,
             )
@@ -98,9 +98,10 @@ def _told(look: Look) -> Iterator[str]:
         }
         if facts.record.state in became:
             yield f"process {facts.record.pid}, seen before as the run, {became[facts.record.state]}"
-    for one in facts.zombies:
-        if facts.record is None or one.pid != facts.record.pid:
-            yield f"zombie {one.pid} [{one.comm}] has ended and is not reaped by its parent {one.ppid}"
+    zombies = [one for one in facts.zombies if facts.record is None or one.pid != facts.record.pid]
+    if zombies:
+        named = ", ".join(f"{one.pid} [{one.comm}] of parent {one.ppid}" for one in zombies)
+        yield f"zombies, which have ended and are not reaped by their parents: {named}"
     for pid in facts.gone:
         yield f"process {pid} ended while it was looked at"
     mention = [str(one.pid) for one in facts.near if not one.doubt]
@@ -110,7 +111,8 @@ def _told(look: Look) -> Iterator[str]:
         yield f"the log {facts.log.path} does not exist"
     if look.log.step is not None:
         of = f" of {look.progress.total}" if look.progress.total else ""
-        yield f"the log's last step is {look.log.step}{of}"
+        loss = f", with a loss of {look.log.loss}" if look.log.diverged else ""
+        yield f"the log's last step is {look.log.step}{of}{loss}"
 
 
 def _finished(look: Look) -> str | None:

@@ -406,7 +406,7 @@ def _more(row: Row, rows: Rows) -> Dict[str, Any]:
         "cwd": link(row["pid"], "cwd"),
         "pid_ns": inode(row["pid"], "ns/pid"),
         "children": sum(one["state"] not in "ZX" for one in below),
-        "spawned": sum(any("multiprocessing" in word for word in one["argv"]) for one in below),
+        "spawned": sum(any("spawn_main" in word for word in one["argv"]) for one in below),
         "zombies": sum(one["state"] in "ZX" for one in below),
         "expects": expects,
     }
