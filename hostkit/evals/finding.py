@@ -63,6 +63,11 @@ class Verified:
     fit: Fit
 
     @property
+    def config(self) -> dict[str, Any]:
+        """The drafter's own config; `fits` has made sure that there is one."""
+        return dict(self.contents.metadata["config"])
+
+    @property
     def words(self) -> str:
         step = f"step {self.fit.step} inside" if self.fit.step is not None else "no step inside"
         return f"{self.contents.format}, {len(self.contents.tensors)} tensors, {step}; the harness loads it"

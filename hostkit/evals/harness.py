@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from hostkit.bundled import bundled
 from hostkit.transport.base import Transport
 from hostkit.transport.program import run_program
 
 _TEXT_LIMIT = 1 << 18
+INSTALLED = (
+    "hostkit-harness.json"  # beside the files: what was installed, so that an edit can be told from age
+)
 
 
 @dataclass(frozen=True)
@@ -26,6 +31,13 @@ class Harness:
     def files(self) -> dict[str, bytes]:
         return {name: (self.folder / name).read_bytes() for name in self.names}
 
+    @property
+    def manifest(self) -> bytes:
+        """The text of INSTALLED for these files."""
+        return json.dumps(
+            {"schema": "hostkit.harness/1", "files": self.hashes}, indent=1, sort_keys=True
+        ).encode()
+
     @cached_property
     def hashes(self) -> dict[str, str]:
         return {name: hashlib.sha256(data).hexdigest() for name, data in self.files.items()}
@@ -33,9 +45,10 @@ class Harness:
 
 @dataclass(frozen=True)
 class Drift:
-    """What differs between this side and the host: nothing, files to install, or files that were changed."""
+    """What differs on the host: files that are missing, of an older hostkit and untouched since, or changed there."""
 
     missing: tuple[str, ...]
+    outdated: tuple[str, ...]
     changed: tuple[str, ...]
     unreadable: tuple[str, ...]
     others: tuple[str, ...]
@@ -43,7 +56,7 @@ class Drift:
 
     @property
     def none(self) -> bool:
-        return not (self.missing or self.changed or self.unreadable)
+        return not (self.missing or self.outdated or self.changed or self.unreadable)
 
 
 def dflash() -> Harness:
@@ -55,9 +68,12 @@ def dflash() -> Harness:
 
 def drift(transport: Transport, python: str, harness: Harness, folder: str) -> Drift:
     """Hash the host's copy in `folder` and hold it against this side. One round trip, reads only."""
-    request = {"folder": folder, "names": list(harness.names), "text_limit": _TEXT_LIMIT}
+    request = {"folder": folder, "names": [*harness.names, INSTALLED], "text_limit": _TEXT_LIMIT}
     reply = run_program(transport, python, "hashes", request)
-    missing, changed, unreadable, diffs = [], [], [], []
+    installed = _installed(reply["files"].get(INSTALLED))
+    outdated: list[str] = []
+    changed: list[str] = []
+    missing, unreadable, diffs = [], [], []
     for name in harness.names:
         there = reply["files"].get(name)
         if there is None:
@@ -65,10 +81,21 @@ def drift(transport: Transport, python: str, harness: Harness, folder: str) -> D
         elif there["sha256"] is None:
             unreadable.append(f"{name} ({there['reason']})")
         elif there["sha256"] != harness.hashes[name]:
-            changed.append(name)
+            (outdated if installed.get(name) == there["sha256"] else changed).append(name)
             diffs.append(_diff(name, there.get("text"), harness.files[name]))
     others = [name for name in reply["others"] if name.endswith(".py")]
-    return Drift(tuple(missing), tuple(changed), tuple(unreadable), tuple(others), "".join(diffs))
+    return Drift(
+        tuple(missing), tuple(outdated), tuple(changed), tuple(unreadable), tuple(others), "".join(diffs)
+    )
+
+
+def _installed(file: dict[str, Any] | None) -> dict[str, str]:
+    """Return the hashes of what was installed there; empty where that is not known."""
+    try:
+        files = json.loads((file or {}).get("text") or "")["files"]
+    except (ValueError, KeyError, TypeError):
+        return {}
+    return files if isinstance(files, dict) else {}
 
 
 def _diff(name: str, there: str | None, here: bytes) -> str:

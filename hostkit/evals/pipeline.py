@@ -103,11 +103,11 @@ class Pipeline:
     def plan_only(self) -> dict[str, Any]:
         """Look, plan, and touch nothing; return the `hostkit.plan/1` document."""
         status, candidate, _ = self._find(None)
-        self._verify(candidate)
+        verified = self._verify(candidate)
         self._check_harness(install=False)
         ready = None
         if self.steps["check-harness"].words.endswith("equal"):
-            ready = self._preflight()
+            ready = self._preflight(verified)
         else:
             self.steps.skip(
                 "preflight", "the harness is not there yet; its own preflight computes the memory"
@@ -194,10 +194,10 @@ class Pipeline:
             if install:
                 self.prompts.install(self.transport, self.host)
 
-    def _preflight(self) -> Preflight:
+    def _preflight(self, verified: Verified) -> Preflight:
         with self.steps.running("preflight") as step:
             flags = payload_flags(self.evaluation, self.sample, self.prompts.path)
-            ready = preflight(self.transport, self.evaluation, flags)
+            ready = preflight(self.transport, self.evaluation, flags, verified.config)
             step.words = ready.words
             return ready
 
@@ -206,10 +206,10 @@ class Pipeline:
     ) -> Record:
         """Everything before the payload runs: verify, harness, preflight, plan and guard, stage, one block."""
         protected = protect(self.inventory, [status])
-        self._verify(candidate)
+        verified = self._verify(candidate)
         check(Plan(title="harness", steps=(self._harness_step(),)), protected)
         self._check_harness(install=True)
-        ready = self._preflight()
+        ready = self._preflight(verified)
         self._nobody_else(record.evaluation_id)
         staging = self._plan_stage(candidate)
         plan = self._plan(staging, self._spec(staging.path, ready, record.evaluation_id))

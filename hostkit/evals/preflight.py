@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hostkit.errors import ConfigError, DataError, RefusedError
-from hostkit.evals.harness import Drift, Harness, drift
+from hostkit.evals.harness import INSTALLED, Drift, Harness, drift
 from hostkit.evals.request import Places
 from hostkit.inventory.models import Eval, Host
 from hostkit.jobs import install_files
@@ -19,8 +19,11 @@ BUDGET = 120.0  # seconds; it reads config files and headers, and asks the API o
 def same_harness(
     transport: Transport, host: Host, harness: Harness, folder: str, *, update: bool, install: bool
 ) -> tuple[Drift, str]:
-    """Hold the host's harness against ours; install what is missing. Changed files are refused, or replaced on
-    request. Returns what differed and words for it."""
+    """Hold the host's harness against ours; install what is missing or of an older hostkit.
+
+    Files that were changed there are refused, or replaced where `update` asks for it. Returns what differed,
+    and words for it.
+    """
     found = drift(transport, host.python, harness, folder)
     where = f"{transport.host}:{folder}"
     if found.unreadable:
@@ -33,12 +36,13 @@ def same_harness(
             hint="--show-drift prints the difference, --update-harness replaces them",
         )
     total = len(harness.names)
-    wanted = [*found.missing, *(found.changed if update else ())]
+    wanted = [*found.missing, *found.outdated, *(found.changed if update else ())]
     if not wanted:
         return found, f"{total} of {total} files equal"
     words = f"{total - len(wanted)} of {total} files equal, {len(wanted)} installed"
     if install:
-        install_files(transport, host, {name: harness.files[name] for name in wanted}, folder)
+        files = {name: harness.files[name] for name in wanted} | {INSTALLED: harness.manifest}
+        install_files(transport, host, files, folder)
     return found, words if install else words.replace("installed", "to install")
 
 
@@ -63,10 +67,16 @@ class Preflight:
         return f"nothing missing; peak memory {_gib(self.peak_bytes)}, references and features cached: {cached} of {of}"
 
 
-def preflight(transport: Transport, evaluation: Eval, flags: list[str]) -> Preflight:
-    """Run the payload's preflight on the evaluation host. Raises ConfigError with everything that is missing."""
+def preflight(
+    transport: Transport, evaluation: Eval, flags: list[str], drafter_config: dict[str, Any]
+) -> Preflight:
+    """Run the payload's preflight on the evaluation host, for a checkpoint that is still to be brought there.
+
+    Raises ConfigError with everything that is missing.
+    """
     script = f"{Places(evaluation.workspace).harness}/preflight.py"
-    done = transport.run([evaluation.python, script, *flags], timeout=BUDGET)
+    argv = [evaluation.python, script, "--drafter-config", "-", *flags]
+    done = transport.run(argv, stdin=json.dumps(drafter_config).encode(), timeout=BUDGET)
     where = f"{transport.host}:{evaluation.python}"
     if done.exit in (126, 127):
         raise ConfigError(
@@ -76,14 +86,16 @@ def preflight(transport: Transport, evaluation: Eval, flags: list[str]) -> Prefl
         )
     try:
         document = json.loads(done.stdout)
-        missing, _ = document["missing"], int(document["memory"]["peak_bytes"])
+        missing = [(item["what"], item["why"], item["try"]) for item in document["missing"]]
+        if not missing:
+            int(document["memory"]["peak_bytes"]), int(document["disk"]["needed_bytes"])
     except (ValueError, KeyError, TypeError) as error:
         said = done.stderr.decode("utf-8", "replace").strip()[-300:]
         raise DataError(f"preflight gave no answer (exit {done.exit}): {said}", where=where) from error
     if missing:
         raise ConfigError(
             f"preflight: {len(missing)} {'thing is' if len(missing) == 1 else 'things are'} missing",
-            faults=tuple(f"{item['what']}: {item['why']}; {item['try']}" for item in missing),
+            faults=tuple(f"{what}: {why}; {hint}" for what, why, hint in missing),
             where=where,
         )
     return Preflight(document)

@@ -91,6 +91,7 @@ def _drift(session: Session, name: str) -> Outcome:
         "host": evaluation.host,
         "folder": folder,
         "missing": list(found.missing),
+        "outdated": list(found.outdated),
         "changed": list(found.changed),
         "unreadable": list(found.unreadable),
         "others": list(found.others),
@@ -100,7 +101,7 @@ def _drift(session: Session, name: str) -> Outcome:
     def render(console: Console) -> None:
         from hostkit.report.console import remote
 
-        for word in ("changed", "missing", "unreadable", "others"):
+        for word in ("changed", "outdated", "missing", "unreadable", "others"):
             if document[word]:
                 console.print(remote(f"{word}: " + ", ".join(document[word])))
         if found.diff:
