@@ -281,6 +281,8 @@ def test_the_log_is_found_by_the_process_s_open_files(here: Path, start: Start, 
         "open files",
         "step 1 loss 2.0\n",
     )
+    remembered = ask({"script": "no-such-script.py"}, log={"path": None, "known": log["path"]})["log"]
+    assert (remembered["from"], remembered["tail"]) == ("remembered", log["tail"])
     given = ask({"script": here.name}, log={"path": str(tmp_path / "log")})["log"]
     assert (given["held"], given["from"], given["inode"]) == (True, "inventory", log["inode"])
 
