@@ -24,7 +24,7 @@ class _Complaint:
 
 
 def _c(pattern: str, error: Make, what: str, hint: str) -> _Complaint:
-    return _Complaint(re.compile(pattern, re.IGNORECASE), error, what, hint)
+    return _Complaint(re.compile(pattern, re.IGNORECASE | re.MULTILINE), error, what, hint)
 
 
 # {hop}: the hop that could not be entered, {outer}: the one before it, {0}: the pattern's group 1
@@ -86,14 +86,14 @@ _SSH = (
         "`login: there` uses the keys of {outer}: name one with `identity:`, or set `user`",
     ),
     _c(
-        r"could not resolve hostname|name or service not known",
+        r"ssh: could not resolve hostname",
         UnreachableError,
         "{outer} does not know its name",
         "is the address right as seen from {outer}?",
     ),
     _c(
-        r"connection refused|no route to host|network is unreachable|timed out|connection closed by|connection reset"
-        r"|kex_exchange_identification",
+        r"ssh: connect to host|kex_exchange_identification|banner exchange"
+        r"|^connection (?:to \S+ port \d+ timed out|(?:closed|reset) by)",
         UnreachableError,
         "{outer} could not connect to it",
         "is {hop} up, and is the address right as seen from {outer}?",
@@ -129,7 +129,7 @@ def explain(route: Route, stdout: bytes, stderr: bytes) -> None:
     """Raise the right error when a wrapper on the way said why it failed; return when nothing is known."""
     text = (stderr + b"\n" + stdout[-4000:]).decode("utf-8", "replace")
     wrapped = route.wrapped()
-    for hop in wrapped:
+    for hop in reversed(wrapped):  # what an inner one says, the outer ones let it say
         _look(route, hop, _PCT if hop.kind == "pct" else _SSH, text)
     for hop in route.hops:
         if hop.host.sudo:

@@ -68,10 +68,6 @@ def _endpoint(hop: Hop, said: dict[str, list[str]]) -> Endpoint:
     listed = (
         [host.identity] if host.identity else said.get("identityfile", ["~/.ssh/id_ed25519", "~/.ssh/id_rsa"])
     )
-    agent = one("identityagent") or "SSH_AUTH_SOCK"
-    if agent.startswith("$"):
-        agent = agent[1:]
-    socket = os.environ.get(agent) if agent.isidentifier() else str(home(agent))
     via = host.via is not None
     return Endpoint(
         hop=hop,
@@ -80,12 +76,20 @@ def _endpoint(hop: Hop, said: dict[str, list[str]]) -> Endpoint:
         user=user,
         identities=tuple(_identity(path, address, user) for path in listed if path != "none"),
         only_identities=named or one("identitiesonly") == "yes",
-        agent=socket or None,
+        agent=_agent(said.get("identityagent", ["SSH_AUTH_SOCK"])[0]),
         known_hosts=_known_hosts(host, said),
         host_key_alias=one("hostkeyalias"),
         jumps=() if via else tuple((one("proxyjump") or "").split(",")) if one("proxyjump") else (),
         proxy_command=None if via else one("proxycommand"),
     )
+
+
+def _agent(said: str) -> str | None:
+    """Return the agent's socket: `none`, the name of a variable (with or without $), or a path."""
+    if said == "none":
+        return None
+    name = said.removeprefix("$")
+    return (os.environ.get(name) or None) if name.isidentifier() else str(home(said))
 
 
 def home(path: str) -> Path:
