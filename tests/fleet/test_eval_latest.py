@@ -193,7 +193,7 @@ def killed_at(scene: Scene, step: str, state: str) -> bool:
     ) as laptop:
         assert laptop.stderr
         for line in laptop.stderr:
-            first, second, *_ = line.split() + ["", ""]
+            first, second, *_ = [*line.split(), "", ""]
             if first == step and (second == state or (state, second) == ("done", "skipped")):
                 break
         ended = laptop.poll() is not None
