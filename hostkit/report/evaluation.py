@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _WORDS = {
-    "accept_len": "draft tokens accepted in a row; neither anchor nor bonus",
-    "accept_len_top4_oracle": "upper bound: the token is among the 4 likeliest",
-    "accept_len_top8_oracle": "upper bound: the token is among the 8 likeliest",
-    "tau_loop": "mean acceptance length of the simulated loop, bonus counted",
+    "accept_len": "drafts accepted in a row, no anchor, no bonus",
+    "accept_len_top4_oracle": "bound: the token is among the 4 likeliest",
+    "accept_len_top8_oracle": "bound: the token is among the 8 likeliest",
+    "tau_loop": "accepted in the simulated loop, bonus counted",
 }
 
 
@@ -153,7 +153,7 @@ def bounds(interval: list[float] | tuple[float, float] | None) -> str:
 
 def _tree(name: str) -> str:
     kind, _, budget = name.partition("@")
-    return f"best tree of {budget} nodes, root excluded" if kind == "accept_len_ddtree" else ""
+    return f"in the best tree of {budget} drafted nodes" if kind == "accept_len_ddtree" else ""
 
 
 def _order(item: tuple[str, Any]) -> tuple[int, int, str]:
