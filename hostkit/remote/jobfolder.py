@@ -94,12 +94,12 @@ def claim(path: str, spec: Dict[str, Any]) -> Optional[int]:
         os.mkdir(path, 0o700)
     except FileExistsError:
         pass
-    draft = os.path.join(path, ".claim-%d" % os.getpid())
+    draft = os.path.join(path, ".claim-" + os.urandom(6).hex())
     descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
         os.write(descriptor, json.dumps(spec, sort_keys=True).encode())
         os.fsync(descriptor)
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
         os.link(draft, os.path.join(path, "spec.json"))
     except FileExistsError:
         os.close(descriptor)
@@ -157,6 +157,8 @@ def state(path: str) -> Dict[str, Any]:
     spec = document(path, "spec.json")
     if spec is None:
         if os.path.exists(os.path.join(path, "spec.json")):
+            if claim_is_held(path):
+                return _told(name, {"path": path}, "running", "starting", ["the claim is being written"])
             return _told(name, {"path": path}, "unknown", "spec.json is not readable")
         raise Refused("no-such-job", "there is no job %s here" % name)
     who = document(path, "identity.json")

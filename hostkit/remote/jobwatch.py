@@ -264,6 +264,14 @@ class Watch:
             ]
             self._end("memory", "ended for passing its memory limit", evidence, grace=0)
             return
+        if self._real("memory-cgroup") and self.memory_group is not None:
+            count = joblevers.kills(self.memory_group.path)
+            if count:  # of several processes the kernel may kill a worker, and leave the rest to wait for it
+                evidence = ["the kernel counts %d killed for memory in %s" % (count, self.memory_group.path)]
+                self._end(
+                    "memory", "ended, since the kernel killed a part of it for want of memory", evidence
+                )
+                return
         reserve = self.limits.get("disk_reserve_bytes")
         if reserve:
             disk = os.statvfs(self.path)

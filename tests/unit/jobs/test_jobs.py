@@ -111,10 +111,11 @@ def test_a_job_is_in_its_own_session_with_no_descriptor_of_ours(bench: Any) -> N
 
 @pytest.mark.report("g11")
 def test_a_job_past_its_wall_limit_has_timed_out_even_if_it_ignores_the_polite_signal(bench: Any) -> None:
-    code = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {SLEEPER}"
-    state = bench.run(bench.spec(code, limits={"wall_seconds": 1, "grace_seconds": 0.3}))
+    argv = ("sh", "-c", "trap '' TERM; while :; do sleep 600; done")
+    limits = jobs.JobLimits(wall_seconds=2, grace_seconds=0.3)
+    state = bench.run(jobs.JobSpec(kind="test", name="deaf", argv=argv, limits=limits))
     assert (state.state, state.signal) == ("timeout", signal.SIGKILL)
-    assert "wall limit of 1 s" in (state.reason or "")
+    assert "wall limit of 2 s" in (state.reason or "")
 
 
 @pytest.mark.report("g11")
