@@ -41,6 +41,7 @@ AWKWARD = [
 ]
 
 
+@pytest.mark.report("f5", "e7")
 def test_an_argv_arrives_word_for_word(transport: Transport) -> None:
     done = transport.run([*ECHO, *AWKWARD], timeout=20)
     assert done.stderr == b""
@@ -60,6 +61,7 @@ def test_a_command_that_wants_no_stdin_may_be_given_megabytes(transport: Transpo
     assert transport.run(["true"], stdin=b"x" * 3_000_000, timeout=30).exit == 0
 
 
+@pytest.mark.report("e13")
 def test_stderr_is_kept_apart_and_may_be_large(transport: Transport) -> None:
     script = "head -c 2000000 /dev/zero >&2; echo out; head -c 2000000 /dev/zero"
     done = transport.run(["sh", "-c", script], timeout=30)
@@ -119,6 +121,7 @@ def test_a_command_that_ignores_sigterm_is_killed(transport: Transport, tmp_path
     assert not alive(int(pid.read_text()))
 
 
+@pytest.mark.report("e19")
 def test_a_grandchild_that_keeps_stdout_does_not_keep_us(transport: Transport, tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     started = time.monotonic()

@@ -19,6 +19,7 @@ import pytest
 from hostkit.errors import (
     AuthError,
     HostKeyError,
+    HostkitError,
     LostError,
     ProtocolError,
     RemoteTimeoutError,
@@ -27,7 +28,7 @@ from hostkit.errors import (
 from hostkit.transport.base import Transport
 from hostkit.transport.connections import Connections
 
-from .servers import Fleet, Server, inventory, keygen
+from .servers import USER, Fleet, Server, inventory, keygen
 
 QUICK = {"timeouts": {"connect": "2s", "auth": "3s", "idle": "3s"}}
 
@@ -162,6 +163,7 @@ def test_a_hashed_entry_and_an_alias_are_understood(fleet: Fleet, tmp_path: Path
 # logins
 
 
+@pytest.mark.report("e17")
 def test_a_wrong_user_is_permission_denied_not_a_locked_key(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,6 +178,7 @@ def test_a_wrong_user_is_permission_denied_not_a_locked_key(
     assert caught.value.hop == "a"
 
 
+@pytest.mark.report("e17", "h1", "h9")
 @pytest.mark.parametrize("agent", [None, "/nonexistent/agent"])
 def test_a_locked_key_without_an_agent_says_so_at_once(
     fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, agent: str | None
@@ -225,12 +228,14 @@ def full_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
     agent.wait(10)
 
 
+@pytest.mark.report("e1")
 def test_a_full_agent_does_not_use_up_the_servers_patience(fleet: Fleet, own: Any, full_agent: Path) -> None:
     server = own("strict", "MaxAuthTries 3")
     with reach("a", a=client(fleet, server)) as transport:
         assert transport.run(["true"]).ok
 
 
+@pytest.mark.report("e1")
 def test_too_many_keys_is_said_in_these_words(
     fleet: Fleet, own: Any, full_agent: Path, tmp_path: Path
 ) -> None:
@@ -246,6 +251,7 @@ def test_too_many_keys_is_said_in_these_words(
         transport.run(["true"])
 
 
+@pytest.mark.report("e17")
 def test_a_locked_key_that_the_agent_holds_is_used(
     fleet: Fleet, own: Any, full_agent: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -262,6 +268,7 @@ def test_a_locked_key_that_the_agent_holds_is_used(
         assert transport.run(["true"]).ok
 
 
+@pytest.mark.report("e7")
 def test_an_account_without_a_shell_is_a_refused_login(fleet: Fleet, own: Any) -> None:
     server = own("nologin", "ForceCommand /usr/sbin/nologin")
     with (
@@ -294,6 +301,7 @@ def mute() -> Iterator[int]:
         yield server.getsockname()[1]
 
 
+@pytest.mark.report("e3")
 @pytest.mark.parametrize("trap", [blackhole, mute])
 @pytest.mark.parametrize("login", ["forward", "there"])
 def test_a_blackholed_inner_hop_costs_its_own_budget_and_is_named(
@@ -312,6 +320,7 @@ def test_a_blackholed_inner_hop_costs_its_own_budget_and_is_named(
     assert caught.value.stood == ("outer",)
 
 
+@pytest.mark.report("e3")
 @pytest.mark.parametrize("trap", [blackhole, mute])
 def test_a_blackholed_first_hop_costs_its_own_budget_and_is_named(fleet: Fleet, trap: Any) -> None:
     with trap() as port:
@@ -477,6 +486,7 @@ def test_a_nested_ssh_that_loses_its_connection_names_the_inner_hop(
     assert "pve" in str(caught.value)
 
 
+@pytest.mark.report("e15")
 def test_a_server_that_falls_silent_is_found_out_within_the_idle_budget(
     fleet: Fleet, own: Any, tmp_path: Path
 ) -> None:
@@ -528,6 +538,7 @@ def test_a_slow_command_on_a_healthy_connection_outlives_the_idle_budget(fleet: 
 # servers with few channels
 
 
+@pytest.mark.report("e5")
 @pytest.mark.parametrize("most", [1, 2])
 def test_few_channels_are_used_one_after_the_other(fleet: Fleet, own: Any, most: int) -> None:
     outer, inner = own("outer", f"MaxSessions {most}"), own("inner", f"MaxSessions {most}")
@@ -552,6 +563,7 @@ def test_few_channels_are_used_one_after_the_other(fleet: Fleet, own: Any, most:
     assert sorted(answers) == [b"%d\n" % number for number in range(8)]
 
 
+@pytest.mark.report("e5")
 def test_a_long_command_on_the_only_channel_keeps_nobody_waiting(
     fleet: Fleet, own: Any, tmp_path: Path
 ) -> None:
@@ -573,6 +585,7 @@ def test_a_long_command_on_the_only_channel_keeps_nobody_waiting(
     assert [each.exit for each in done] == [0]
 
 
+@pytest.mark.report("e5")
 def test_a_server_that_allows_no_channel_says_channel_refused(fleet: Fleet, own: Any) -> None:
     server = own("none", "MaxSessions 0")
     host = client(fleet, server, **QUICK)
@@ -599,6 +612,7 @@ def test_many_threads_share_one_connection(fleet: Fleet, own: Any) -> None:
 # wrappers that lie or refuse
 
 
+@pytest.mark.report("f1", "f7", "f13")
 @pytest.mark.parametrize(
     ("stub", "error", "said"),
     [
@@ -649,6 +663,7 @@ def test_a_host_without_pct_is_told(fleet: Fleet, own: Any) -> None:
         transport.run(["true"])
 
 
+@pytest.mark.report("f3", "f9")
 def test_inside_a_container_nothing_of_the_callers_environment_is_left(fleet: Fleet) -> None:
     with reach("ct200", pve=fleet.host("outer"), ct200={"pct": 200, "via": "pve"}) as transport:
         names = {line.split("=")[0] for line in transport.run(["env"]).text().splitlines()}
@@ -659,6 +674,7 @@ def test_inside_a_container_nothing_of_the_callers_environment_is_left(fleet: Fl
 # this end
 
 
+@pytest.mark.report("h9")
 def test_a_really_closed_standard_input_is_no_obstacle(fleet: Fleet, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(
@@ -687,3 +703,62 @@ def test_a_really_closed_standard_input_is_no_obstacle(fleet: Fleet, tmp_path: P
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
     )
     assert (done.stdout, done.stderr, done.returncode) == ("well\n", "", 0)
+
+
+# the user's own ssh configuration
+
+
+@pytest.mark.report("e11")
+@pytest.mark.parametrize("how", ["ProxyJump jump", "ProxyCommand ssh -F {config} -W %h:%p jump"])
+def test_an_alias_with_a_jump_of_its_own_is_reached_through_it(
+    fleet: Fleet, tmp_path: Path, how: str
+) -> None:
+    outer, inner = fleet.server("outer"), fleet.server("inner")
+    config, included = tmp_path / "config", tmp_path / "included"
+    config.write_text(f"Include {included}\n")
+    common = (
+        f"  User {USER}\n  IdentityFile {fleet.root}/id\n  IdentitiesOnly yes\n"
+        f"  UserKnownHostsFile {fleet.known_hosts}\n  GlobalKnownHostsFile /dev/null\n"
+    )
+    included.write_text(
+        f"Host jump\n  HostName 127.0.0.1\n  Port {outer.port}\n{common}"
+        f"Host my-box\n  HostName 127.0.0.1\n  Port {inner.port}\n  {how.format(config=config)}\n{common}"
+    )
+    before = (outer.folder / "log").read_text().count("Accepted publickey")
+    with reach("box", box={"alias": "my-box", "ssh_config": str(config)}) as transport:
+        assert transport.run(["cat"], stdin=b"x" * 200_000).stdout == b"x" * 200_000
+        assert transport.run(["echo", "two words"]).stdout == b"two words\n"
+    assert (outer.folder / "log").read_text().count("Accepted publickey") == before + 1
+
+
+@pytest.mark.report("e11")
+def test_an_alias_that_is_nowhere_says_so(fleet: Fleet, tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.write_text("")
+    host: dict[str, object] = {"alias": "no-such-alias.invalid", "ssh_config": str(config)}
+    with reach("a", a=host) as transport, pytest.raises(UnreachableError) as caught:
+        transport.run(["true"])
+    assert "no Host block" in str(caught.value)
+    assert str(config) in str(caught.value)
+
+
+def test_a_dead_hop_costs_its_budget_once_for_all_who_wait_for_it(fleet: Fleet) -> None:
+    with mute() as port:
+        outer = fleet.host("outer", **QUICK) | {"port": port}
+        faults: list[HostkitError] = []
+        with Connections(inventory(ct129=outer, ct={"pct": 200, "via": "ct129"})) as connections:
+
+            def ask(name: str) -> None:
+                try:
+                    connections.transport(name).run(["true"])
+                except HostkitError as error:
+                    faults.append(error)
+
+            threads = [threading.Thread(target=ask, args=(name,)) for name in ("ct129", "ct") * 4]
+            started = time.monotonic()
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(30)
+            assert time.monotonic() - started < 2 + 2
+    assert [getattr(fault, "hop", None) for fault in faults] == ["ct129"] * 8

@@ -1,0 +1,44 @@
+"""Sockets to a first hop: by TCP with one budget for all its addresses, or by the user's ProxyCommand."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import time
+
+from hostkit.transport.resolve import Endpoint
+
+
+def dial(end: Endpoint, budget: float) -> socket.socket:
+    """Connect to the first address that answers. Raises the first address's OSError when none does."""
+    until = time.monotonic() + budget
+    failures: list[OSError] = []
+    for family, kind, protocol, _, address in socket.getaddrinfo(
+        end.address, end.port, type=socket.SOCK_STREAM
+    ):
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.settimeout(max(0.1, until - time.monotonic()))
+            sock.connect(address)
+        except OSError as error:
+            sock.close()
+            failures.append(error)
+        else:
+            return sock
+    raise failures[0]
+
+
+def start_proxy(end: Endpoint) -> tuple[socket.socket, subprocess.Popen[bytes]]:
+    """Start the ProxyCommand as OpenSSH does, by a shell, with the other end of a socket as its stdin and stdout."""
+    command = end.proxy_command or ""
+    for token, value in (("%h", end.address), ("%p", str(end.port)), ("%r", end.user), ("%%", "%")):
+        command = command.replace(token, value)
+    ours, theirs = socket.socketpair()
+    with theirs:
+        process = subprocess.Popen(
+            ["sh", "-c", f"exec {command}"],
+            stdin=theirs.fileno(),
+            stdout=theirs.fileno(),
+            stderr=subprocess.DEVNULL,
+        )
+    return ours, process

@@ -1,0 +1,64 @@
+"""The channels of one connection: as many at once as the server allows (MaxSessions), learnt when it refuses one."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import paramiko
+
+PATIENCE = 1.0  # seconds that a command waits for another's channel before it is told that all are in use
+
+
+class ChannelRefusedError(Exception):
+    """The server opened no channel, on a healthy connection."""
+
+
+class FullError(Exception):
+    """All the channels that the server allows are in use, and stayed so."""
+
+
+class Sessions:
+    """Counts the open channels. Any thread may use it."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._open = 0
+        self._most: int | None = None
+
+    @contextlib.contextmanager
+    def one(self, open_one: Callable[[], paramiko.Channel]) -> Iterator[paramiko.Channel]:
+        """Open a channel, by a function that raises ChannelRefusedError; wait for another's end where need be."""
+        began = time.monotonic()
+        while True:
+            with self._changed:
+                while self._most is not None and self._open >= self._most:
+                    if not self._changed.wait(max(0.0, began + PATIENCE - time.monotonic())):
+                        raise FullError
+                self._open += 1
+            try:
+                channel = open_one()
+                break
+            except ChannelRefusedError:
+                self._leave()
+                with self._changed:
+                    if self._open == 0 and time.monotonic() - began > PATIENCE:
+                        raise
+                    # a channel that has just been closed may still count there: look again a little later
+                    self._most = max(1, self._open)
+                    self._changed.wait(0.05)
+            except BaseException:
+                self._leave()
+                raise
+        try:
+            yield channel
+        finally:
+            channel.close()
+            self._leave()
+
+    def _leave(self) -> None:
+        with self._changed:
+            self._open -= 1
+            self._changed.notify()
