@@ -8,22 +8,20 @@ from __future__ import annotations
 import errno
 import json
 import os
-import re
 import resource
 import signal
 import time
 import traceback
-from typing import Any, Dict, List, NoReturn, Optional, Set, Tuple
+from typing import Any, Dict, List, Optional, Set, Tuple
 
+import jobevidence
 import jobfolder
 import joblevers
+import jobpayload
 import jobprocess
 
-_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _WATCHED = (signal.SIGCHLD, signal.SIGTERM)
-_INITIAL_PID_NAMESPACE = 0xEFFFFFFC
 _SPARE = 32 << 10  # kept on the disk, so that the last status still fits when the payload has filled it
-_REFUSED_ALLOCATION = re.compile(rb"MemoryError|std::bad_alloc|can't allocate memory|Cannot allocate memory")
 
 
 class Watch:
@@ -91,7 +89,8 @@ class Watch:
         if self.payload == 0:
             for descriptor in (reader, *ours):
                 os.close(descriptor)
-            self._become_payload(writer, supervisor)
+            groups = {"memory": self.memory_group, "cpu": self.cpu_group}
+            jobpayload.become(self.path, self.spec, groups, supervisor, writer)
         os.close(writer)
         with os.fdopen(reader, "rb") as file:
             lines = [json.loads(line) for line in file.read().splitlines()]
@@ -123,67 +122,6 @@ class Watch:
         """Return the identity of a payload that has already ended, but is not yet reaped."""
         me, fields = jobprocess.identity(os.getpid()), jobprocess.stat_fields(self.payload)
         return dict(me, pid=self.payload, start_ticks=int(fields[19])) if me and fields else None
-
-    def _become_payload(self, writer: int, supervisor: int) -> NoReturn:
-        what = self.spec["argv"][0]
-        try:
-            os.setsid()
-            leashed = jobprocess.prctl(jobprocess.PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() != supervisor:
-                os._exit(125)  # it died before it could be heard
-            entered = {}
-            if self.memory_group is not None and self.memory_group.path:
-                entered["memory"] = self.memory_group.enter()
-            levers = joblevers.pull(self.limits, entered.get("memory", False))
-            if self.cpu_group is not None and self.cpu_group.path:
-                entered["cpu"] = self.cpu_group.enter()
-            env, more = joblevers.environment(self.limits, bool(self.spec.get("hide_gpus", True)))
-            leash = joblevers.lever(
-                "dies-with-supervisor", leashed, "PR_SET_PDEATHSIG" if leashed else "no prctl here"
-            )
-            report = {"levers": levers + more + [leash], "entered": entered}
-            what = self.spec.get("cwd") or self.path
-            os.chdir(what)
-            for number, name in ((0, "/dev/null"), (1, "out"), (2, "err")):
-                flags = os.O_RDONLY if number == 0 else os.O_WRONLY | os.O_CREAT | os.O_APPEND
-                os.dup2(os.open(os.path.join(self.path, name), flags, 0o600), number)
-            what = self.spec["argv"][0]
-            env = self._environment(env)
-            os.write(writer, json.dumps(report).encode() + b"\n")
-            for number in range(1, signal.NSIG):
-                if number not in (signal.SIGKILL, signal.SIGSTOP):
-                    try:
-                        signal.signal(number, signal.SIG_DFL)
-                    except (OSError, ValueError):
-                        continue  # reserved by the C library
-            signal.pthread_sigmask(signal.SIG_SETMASK, [])
-            os.execvpe(what, self.spec["argv"], env)  # noqa: S606  (an argv, no shell, as wanted)
-        except OSError as error:
-            os.write(writer, json.dumps({"error": error.errno, "what": what}).encode() + b"\n")
-        except BaseException as error:
-            os.write(
-                writer,
-                json.dumps({"error": errno.EINVAL, "what": "%s (%s)" % (what, error)}).encode() + b"\n",
-            )
-        os._exit(127)
-
-    def _environment(self, levers: Dict[str, str]) -> Dict[str, str]:
-        """Return the payload's variables: few, the same from every login; never what an ssh session leaked in."""
-        env = {"PATH": _PATH, "LC_ALL": "C.UTF-8", "LANG": "C.UTF-8", "PYTHONUNBUFFERED": "1"}
-        try:
-            import pwd
-
-            account = pwd.getpwuid(os.getuid())
-            env.update(HOME=account.pw_dir, USER=account.pw_name, LOGNAME=account.pw_name)
-        except (ImportError, KeyError):
-            env["HOME"] = self.path
-        env.update({str(key): str(value) for key, value in (self.spec.get("env") or {}).items()})
-        env.update(
-            {key: value for key, value in levers.items() if not key.endswith("_THREADS") or key not in env}
-        )
-        env[jobfolder.MARKER] = os.path.realpath(self.path)
-        env["HOSTKIT_RESULTS"] = os.path.join(self.path, "results")
-        return env
 
     def _tell(self, pipe: int) -> None:
         try:
@@ -323,42 +261,14 @@ class Watch:
         elif number == signal.SIGKILL and joblevers.kills(self.outer) > self.outer_kills:
             return reason, "as it died, the kernel's count of memory kills in %s rose" % self.outer
         if number == signal.SIGKILL:
-            said = self._kernel_said()
+            said = jobevidence.kernel_said(self.payload, self.clock)
             if said is not None:
                 return reason, said
         if number in (None, signal.SIGABRT) and self._real("memory-rlimit"):
-            for line in self._last_words().splitlines()[-5:]:
-                if _REFUSED_ALLOCATION.search(line):
-                    return "an allocation was refused under its memory limit", line.decode(
-                        "utf-8", "replace"
-                    )[:200]
+            line = jobevidence.refused_allocation(self.path)
+            if line is not None:
+                return "an allocation was refused under its memory limit", line
         return None
-
-    def _kernel_said(self) -> Optional[str]:
-        """Look for this very pid in the kernel's log, where it is readable and numbers processes as we do."""
-        if os.stat("/proc/self/ns/pid").st_ino != _INITIAL_PID_NAMESPACE:
-            return None
-        needle = b"Killed process %d " % self.payload
-        try:
-            log = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        except OSError:
-            return None
-        try:
-            while True:
-                try:
-                    record = os.read(log, 8192)
-                except BrokenPipeError:
-                    continue  # overwritten while we read
-                except OSError:
-                    return None
-                head, _, text = record.partition(b";")
-                if needle in text and int(head.split(b",")[2]) / 1e6 > self.clock - 5:
-                    return "the kernel's log: " + text.splitlines()[0].decode("utf-8", "replace")
-        finally:
-            os.close(log)
-
-    def _last_words(self) -> bytes:
-        return bytes(jobfolder.tail(self.path, "err", -4096, 4096)["data"])
 
     def _sweep(self) -> int:
         """End what the payload left running (its group first, then whatever became our child); say how many."""

@@ -23,7 +23,7 @@ import joblevers
 import jobprocess
 import jobwatch
 
-NEEDS = ("jobprocess", "joblevers", "jobfolder", "jobwatch", "jobfacts")
+NEEDS = ("jobprocess", "joblevers", "jobfolder", "jobwatch", "jobpayload", "jobevidence", "jobfacts")
 
 _BEGIN = 15.0  # seconds that a launch waits for its supervisor's word
 _CHUNK = 4 << 20
