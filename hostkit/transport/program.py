@@ -22,6 +22,7 @@ LOADER = (
 )
 
 # Runs on the host: makes modules of the texts, hands serve() the request, and keeps stdout for the answer alone.
+# A program that only reads ends as soon as nobody listens any more (the ssh session above it is gone).
 _DRIVER = r"""
 import json, os, sys, types
 name, sources = {name!r}, {sources!r}
@@ -42,19 +43,35 @@ sys.meta_path.insert(0, Finder)
 request = json.loads(sys.stdin.buffer.read(int(sys.stdin.buffer.readline())))
 answer = os.fdopen(os.dup(1), 'wb')
 os.dup2(2, 1)
+def listen():
+    import select
+    poll = select.poll()
+    poll.register(answer.fileno(), 0)
+    while not poll.poll(): pass
+    os._exit(1)
+if {reads!r}:
+    import _thread
+    _thread.start_new_thread(listen, ())
+me = os.getpid()
 try:
     import importlib
     reply = {{'reply': importlib.import_module(name).serve(request)}}
 except BaseException as error:
     import traceback
     reply = {{'error': type(error).__name__ + ': ' + str(error), 'trace': traceback.format_exc()[-8000:]}}
+if os.getpid() != me: os._exit(1)
 answer.write(json.dumps(reply).encode()); answer.flush(); sys.stderr.flush(); os._exit(0)
 """
 
 
 @cache
-def _bundle(name: str) -> bytes:
+def _bundle(name: str, reads: bool = False) -> bytes:
     """Return the compressed program: the module, the siblings that it NEEDS, and the driver."""
+    return zlib.compress(_DRIVER.format(name=name, sources=sources_of(name), reads=reads).encode(), 9)
+
+
+def sources_of(name: str) -> dict[str, str]:
+    """Return the text of hostkit/remote/<name>.py and of every sibling that it NEEDS."""
     sources: dict[str, str] = {}
     todo = [name]
     while todo:
@@ -62,7 +79,7 @@ def _bundle(name: str) -> bytes:
         if module not in sources:
             sources[module] = (resources.files("hostkit") / "remote" / f"{module}.py").read_text("utf-8")
             todo += _needs(sources[module])
-    return zlib.compress(_DRIVER.format(name=name, sources=sources).encode(), 9)
+    return sources
 
 
 def _needs(source: str) -> list[str]:
@@ -87,9 +104,10 @@ def run_program(
     """Run hostkit/remote/<name>.py's `serve(request)` on the host; return the dict that it returned.
 
     `stdin` follows the request on the program's standard input (`sys.stdin.buffer`). `retry`: the program only
-    reads, so that it may be asked once more when the connection was lost.
+    reads, so that it may be asked once more when the connection was lost, and ends when nobody listens (behind
+    `login: there` only at its timeout: the ssh in between does not notice).
     """
-    code, asked = _bundle(name), json.dumps(request).encode()
+    code, asked = _bundle(name, retry), json.dumps(request).encode()
     data = b"%d\n%s%d\n%s%s" % (len(code), code, len(asked), asked, stdin)
     argv = [python, "-I", "-S", "-B", "-c", LOADER]
     try:

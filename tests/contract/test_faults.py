@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from hostkit.errors import (
 )
 from hostkit.transport.base import Transport
 from hostkit.transport.connections import Connections
+from hostkit.transport.program import run_program
 
 from .servers import USER, Fleet, Server, inventory, keygen
 
@@ -427,9 +429,10 @@ class Proxy:
         self._pairs.clear()
 
     def close(self) -> None:
-        self.cut()
-        self._server.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(OSError):
+            self._server.shutdown(socket.SHUT_RDWR)
         self._server.close()
+        self.cut()
 
 
 @pytest.fixture
@@ -533,6 +536,51 @@ def sshd_child(server: Server) -> list[int]:
 def test_a_slow_command_on_a_healthy_connection_outlives_the_idle_budget(fleet: Fleet) -> None:
     with reach("ct129", ct129=fleet.host("outer", timeouts={"idle": "1s"})) as transport:
         assert transport.run(["sh", "-c", "sleep 3; echo there"]).stdout == b"there\n"
+
+
+@pytest.mark.report("b11")
+@pytest.mark.parametrize("way", ["one hop", "two hops", "there", "pct"])
+def test_a_program_that_only_reads_ends_when_nobody_listens(
+    fleet: Fleet,
+    proxied: tuple[Proxy, dict[str, object]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    way: str,
+) -> None:
+    (tmp_path / "package" / "remote").mkdir(parents=True)
+    (tmp_path / "package" / "remote" / "reader.py").write_text(
+        "import os, time\n"
+        "def serve(request):\n"
+        "    with open(request['pid'], 'w') as out: out.write(str(os.getpid()))\n"
+        "    os.rename(request['pid'], request['begun'])\n"
+        "    time.sleep(60)\n"
+    )
+    monkeypatch.setattr(resources, "files", lambda _: tmp_path / "package")
+    proxy, outer = proxied
+    hosts = {"ct129": outer}
+    if way != "one hop":
+        hosts["pve"] = fleet.host("inner", via="ct129", login="there" if way == "there" else "forward")
+    if way == "pct":
+        hosts["ct200"] = {"pct": 200, "via": "pve"}
+    begun = tmp_path / "begun"
+    request = {"pid": str(tmp_path / "pid"), "begun": str(begun)}
+    with reach(list(hosts)[-1], **hosts) as transport:
+
+        def cut() -> None:
+            deadline = time.monotonic() + 20
+            while not begun.exists() and time.monotonic() < deadline:
+                time.sleep(0.01)  # until the program runs
+            begun.rename(tmp_path / "first")
+            proxy.close()
+
+        threading.Thread(target=cut, daemon=True).start()
+        with pytest.raises(UnreachableError):
+            run_program(transport, sys.executable, "reader", request, retry=True, timeout=50)
+    pid = int((tmp_path / "first").read_text())
+    deadline = time.monotonic() + 10
+    while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)  # until the far side has noticed
+    assert not Path(f"/proc/{pid}").exists()
 
 
 # servers with few channels
