@@ -99,6 +99,7 @@ def test_a_job_is_in_its_own_session_with_no_descriptor_of_ours(bench: Any) -> N
     with (bench.state.parent / "lock").open("w") as lock:
         os.set_inheritable(lock.fileno(), True)
         state = bench.launch(bench.spec(SLEEPER))
+        bench.wait_for_output(state.job, "up")  # an interpreter that starts has files of its own open
         pid = payload_pid(state)
         assert os.getsid(pid) == pid and os.getsid(supervisor_pid(state)) not in (pid, os.getsid(0))
         for process in (pid, supervisor_pid(state)):
