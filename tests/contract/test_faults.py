@@ -574,8 +574,10 @@ def test_a_program_that_only_reads_ends_when_nobody_listens(
             proxy.close()
 
         threading.Thread(target=cut, daemon=True).start()
+        # the ssh client of `login: there` does not notice that its reader is gone: there the timeout ends it
+        limit = 4 if way == "there" else 50
         with pytest.raises(UnreachableError):
-            run_program(transport, sys.executable, "reader", request, retry=True, timeout=50)
+            run_program(transport, sys.executable, "reader", request, retry=True, timeout=limit)
     pid = int((tmp_path / "first").read_text())
     deadline = time.monotonic() + 10
     while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
