@@ -12,6 +12,7 @@ from typing import Any
 
 from hostkit.directories import state_directory
 from hostkit.errors import CannotCreateError
+from hostkit.strictjson import finite
 
 MASK = "***"
 
@@ -103,7 +104,9 @@ class Journal:
         line: dict[str, Any] = {"at": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event}
         line |= {"host": host} if host is not None else {}
         line |= {"by": os.getpid()} | masked(fields)
-        data = json.dumps(line, ensure_ascii=True, default=str, separators=(",", ":")).encode() + b"\n"
+        data = (
+            json.dumps(finite(line), ensure_ascii=True, default=str, separators=(",", ":")).encode() + b"\n"
+        )
         try:
             descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:

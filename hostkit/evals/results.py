@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hostkit.errors import DataError
+from hostkit.strictjson import dumps, finite
 
 SCHEMA = "hostkit.eval-result/1"
 
@@ -158,7 +159,7 @@ def parse(data: bytes, *, where: str) -> EvalResult:
         found = document.get("schema") if isinstance(document, dict) else type(document).__name__
         raise DataError(f"not a {SCHEMA} document (its schema: {found!r})", where=where)
     try:
-        return EvalResult.model_validate(_finite(document))
+        return EvalResult.model_validate(finite(_with_reasons(document)))
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
@@ -168,21 +169,15 @@ def parse(data: bytes, *, where: str) -> EvalResult:
 
 
 def dump(document: dict[str, Any]) -> bytes:
-    """Return strict JSON, sorted and indented: no NaN, no infinity."""
-    return (
-        json.dumps(_finite(document), ensure_ascii=False, allow_nan=False, indent=1, sort_keys=True) + "\n"
-    ).encode()
+    """Return a document as the archive keeps it: strict JSON, sorted and indented."""
+    return (dumps(document, indent=1, sort_keys=True) + "\n").encode()
 
 
-def _finite(value: Any) -> Any:
-    """Replace NaN and infinity by null; a metric whose mean was one says so in `reason`."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, list):
-        return [_finite(item) for item in value]
-    if isinstance(value, dict):
-        fixed = {key: _finite(item) for key, item in value.items()}
-        if isinstance(value.get("mean"), float) and fixed["mean"] is None:
-            fixed.setdefault("reason", f"not a number ({value['mean']})")
-        return fixed
-    return value
+def _with_reasons(document: dict[str, Any]) -> dict[str, Any]:
+    """Say in `reason` of each metric whose mean is no number that it was none, since null alone does not."""
+    metrics = document.get("metrics")
+    for metric in metrics.values() if isinstance(metrics, dict) else ():
+        mean = metric.get("mean") if isinstance(metric, dict) else None
+        if isinstance(mean, float) and not math.isfinite(mean):
+            metric.setdefault("reason", f"not a number ({mean})")
+    return document

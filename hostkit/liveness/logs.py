@@ -10,16 +10,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
+from hostkit.harmless import clean
 from hostkit.inventory.models import Log
 from hostkit.liveness.times import Moment, clock_of, moment_in
 
-# CSI and OSC sequences and what is cut of them; an OSC never swallows more than its line
-_ESCAPES = re.compile(
-    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|(?:\x1b[\]PX^_]|\x9d)[^\x07\x1b\n]*(?:\x07|\x1b\\)?|\x1b[ -/]*[0-~]?"
-)
-_CONTROLS = re.compile(
-    r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]"
-)
 _NUMBER = r"\d[\d,_]*"
 _STEP = re.compile(
     r"(?<![\w/.-])(?:train(?:ing|er)?[/_.])?(?:global[_ ]?step|step|iteration|iter)[\"']?"
@@ -84,16 +78,6 @@ class _Seen:
 
     strength: int
     marks: list[tuple[int, int | None, Moment | None]] = field(default_factory=list)
-
-
-def clean(text: str) -> str:
-    """Return text without escape sequences and control characters; newlines, tabs and returns stay."""
-    return _CONTROLS.sub("", _ESCAPES.sub("", text))
-
-
-def one_line(text: str) -> str:
-    """Return text as one harmless line: what a host says (an argv, a path) ends up inside hostkit's own sentences."""
-    return re.sub(r"[\n\r\t]+", " ", clean(text))
 
 
 def redraws(text: str) -> list[list[str]]:

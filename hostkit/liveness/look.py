@@ -6,9 +6,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from hostkit.errors import DataError, HostkitError, RefusedError, UnreachableError
+from hostkit.harmless import one_line
 from hostkit.inventory.models import Inventory, Run
 from hostkit.liveness import history
-from hostkit.liveness.logs import one_line
 from hostkit.liveness.readings import Reading, reading_of
 from hostkit.liveness.seen import Before, Seen
 from hostkit.liveness.status import HopStatus, HostStatus, TrainStatus, last_known, status_of

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -15,6 +14,7 @@ from hostkit.liveness.readings import ProcessFacts, Reading
 from hostkit.liveness.seen import Seen
 from hostkit.liveness.verdict import Judgement
 from hostkit.liveness.words import age, moment
+from hostkit.strictjson import finite
 
 SCHEMA = "hostkit.train-status/1"
 
@@ -135,7 +135,7 @@ class TrainStatus(Part):
 
     def document(self) -> dict[str, Any]:
         """Return the `hostkit.train-status/1` document; strict JSON, so that a NaN stands as null beside its text."""
-        out = _strict(self.model_dump(mode="json"))
+        out = finite(self.model_dump(mode="json"))
         assert isinstance(out, dict)
         out.update(
             at=moment(self.at),
@@ -143,14 +143,6 @@ class TrainStatus(Part):
             findings=[finding.document() for finding in self.findings],
         )
         return {"schema": SCHEMA, **out}
-
-
-def _strict(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _strict(one) for key, one in value.items()}
-    if isinstance(value, list):
-        return [_strict(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def status_of(

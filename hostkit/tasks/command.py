@@ -7,7 +7,6 @@ heavy is imported before a command runs, so that `invoke --list` stays as quick 
 from __future__ import annotations
 
 import inspect
-import json
 import os
 import re
 import sys
@@ -21,6 +20,8 @@ from invoke.exceptions import Exit
 from invoke.tasks import Task
 
 from hostkit.errors import HostkitError, Interrupted, UsageError
+from hostkit.harmless import harmless
+from hostkit.strictjson import dumps
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -107,7 +108,7 @@ class Session:
     def say(self, text: str) -> None:
         """Tell the person waiting what goes on, on stderr."""
         if not self.quiet and sys.stderr is not None:
-            print(text, file=sys.stderr, flush=True)  # noqa: T201
+            print(harmless(text), file=sys.stderr, flush=True)  # noqa: T201
 
     def close(self) -> None:
         if "connections" in self.__dict__:
@@ -179,7 +180,7 @@ def _perform(function: Callable[..., Outcome], flags: dict[str, Any], values: di
 
 def _show(session: Session, outcome: Outcome) -> None:
     if session.json:
-        print(json.dumps(outcome.document, ensure_ascii=False, allow_nan=False, indent=2))  # noqa: T201
+        print(dumps(outcome.document))  # noqa: T201
     elif outcome.render is not None and not (session.quiet and outcome.exit == 0):
         from hostkit.report.console import console
 
@@ -193,15 +194,10 @@ def _fail(error: HostkitError, flags: dict[str, Any]) -> int:
 
         traceback.print_exception(error)
     if flags["json"]:
-        print(json.dumps(error.document(), ensure_ascii=False, indent=2))  # noqa: T201
+        print(dumps(error.document()))  # noqa: T201
     else:
-        print(f"hostkit: {visible(str(error))}", file=sys.stderr)  # noqa: T201
+        print(f"hostkit: {harmless(str(error))}", file=sys.stderr)  # noqa: T201
     return error.exit_code
-
-
-def visible(text: str) -> str:
-    """Return text with its control characters, but newline and tab, made visible."""
-    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", lambda match: f"\\x{ord(match[0]):02x}", text)
 
 
 def _mend_streams() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hostkit.inventory.models import Log
-from hostkit.liveness.logs import SHOWN, clean, parse
+from hostkit.liveness.logs import SHOWN, parse
 from hostkit.liveness.times import moment_in
 
 LOG = Log()
@@ -130,7 +130,6 @@ def test_escape_sequences_are_gone_before_anything_is_read() -> None:
     reading = parse(text, LOG)
     assert reading.step == 4000
     assert reading.lines == ("step 4000/10000 [bold red]x[/]",)
-    assert clean("a\x1b]8;;http://x\nstep 5") == "a\nstep 5"
 
 
 @given(st.text() | st.text(alphabet=string.printable + "\x1b\r\x9b\u202e█"), st.booleans())
