@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hostkit.checkpoints import Candidate, Contents, Fit, choose, fits, inspect_checkpoint
+from hostkit.checkpoints import Candidate, Choice, Contents, Fit, choose, fits, inspect_checkpoint
 from hostkit.checkpoints.plan import marker_of
 from hostkit.errors import DataError, UnreachableError
 from hostkit.inventory.models import Inventory
@@ -23,8 +23,11 @@ class Chosen:
     notes: tuple[str, ...] = ()
 
 
-def choose_latest(status: TrainStatus) -> Chosen:
-    """Return the newest complete checkpoint of the live attempt. Raises UnreachableError, DataError."""
+def choice_of(status: TrainStatus) -> Choice:
+    """Return which of a run's checkpoints is the latest, by the rule of train-status and on its facts.
+
+    Raises UnreachableError or DataError where they are not known: that there are none is another answer.
+    """
     failed = next((hop for hop in status.hops if hop.state == "failed"), None)
     if failed is not None:
         stood = tuple(hop.name for hop in status.hops if hop.state == "ok")
@@ -34,9 +37,20 @@ def choose_latest(status: TrainStatus) -> Chosen:
             stood=stood,
             hint="`hostkit train-status` says more; nothing was started",
         )
+    if status.checkpoints_error:
+        raise DataError(
+            f"the checkpoints of run {status.run} cannot be listed: {status.checkpoints_error}",
+            where=status.host.name,
+            hint="is `checkpoints.root` right, and may this account read it?",
+        )
     candidates = [Candidate.model_validate(one) for one in status.checkpoints]
     live = status.step.live_at_most if status.step.live_at_most is not None else status.step.live
-    choice = choose(candidates, live, started_ns=_started(status))
+    return choose(candidates, live, started_ns=status.started_ns)
+
+
+def choose_latest(status: TrainStatus) -> Chosen:
+    """Return the newest complete checkpoint of the live attempt. Raises UnreachableError, DataError."""
+    choice = choice_of(status)
     if choice.chosen is None:
         passed = "; ".join(f"step {one.candidate.step}: {one.why}" for one in choice.ranked[:5])
         raise DataError(
@@ -46,13 +60,6 @@ def choose_latest(status: TrainStatus) -> Chosen:
         )
     notes = [f"step {one.candidate.step} was passed over: {one.why}" for one in choice.passed_over]
     return Chosen(choice.chosen, tuple(notes + ([choice.note] if choice.note else [])))
-
-
-def _started(status: TrainStatus) -> int | None:
-    """When the live attempt began, by the clock of its host (nanoseconds)."""
-    if status.host.clock is None or not status.processes or status.identity is None:
-        return None
-    return int((status.host.clock - status.processes[0].age) * 1e9)
 
 
 @dataclass(frozen=True)

@@ -74,12 +74,6 @@ def _nearest(word: str, names: dict[str, str]) -> tuple[float, str]:
     return best if best[0] >= _CLOSE else (0.0, "")
 
 
-def _likeness(word: str, name: str) -> float:
-    ratio = SequenceMatcher(None, word, name).ratio()
-    begins = len(word) >= 4 and (name.startswith(word) or word.startswith(name))
-    return max(ratio, 0.9) if begins else ratio
-
-
 def _keys(model: type[BaseModel] | None) -> list[str]:
     return list(model.model_fields) if model else []
 

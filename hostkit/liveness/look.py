@@ -39,6 +39,7 @@ def look(connections: Connections, inventory: Inventory, run_name: str, log_line
             "probe",
             _request(run_name, run, seen),
             timeout=PROBE_SECONDS,
+            retry=True,
         )
         ended = time.time()
         reading = reading_of(reply, run_name, host=run.host)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hostkit.checkpoints.choosing import choose
-from hostkit.checkpoints.models import Candidate as Known
+from hostkit.checkpoints.models import Candidate
 from hostkit.inventory.models import Run
 from hostkit.liveness.logs import LogReading
-from hostkit.liveness.readings import Candidate, ProcessFacts, Reading
+from hostkit.liveness.readings import ProcessFacts, Reading
 from hostkit.liveness.seen import Seen
 
 
@@ -40,6 +40,7 @@ class Progress:
     next_save: int | None = None
     next_save_in: float | None = None
     saves: tuple[Save, ...] = ()
+    started_ns: int | None = None  # files at least this new are of the live attempt
 
     @property
     def newest(self) -> Save | None:
@@ -56,7 +57,9 @@ def measure(
     every = run.checkpoints.every if run.checkpoints else None
     # a tail with a single step does not say how seldom the log speaks; what this process wrote itself is its own
     unsaid = live + (every or 0) if live is not None and not log.interval else None
-    saves, at_most = _saves(reading, main, at_most, unsaid)
+    # a file system may date by whole seconds, so that a file of the first moment looks older than the process
+    started = None if main is None else int((reading.started(main) - 1) * 1e9)
+    saves, at_most = _saves(reading, started, at_most, unsaid)
     newest = next((save for save in saves if save.newest), None)
     saved = newest.candidate.step if newest else None
     lag = percent = minutes = None
@@ -84,6 +87,7 @@ def measure(
         next_save=due,
         next_save_in=(due - live) / rate if alive and rate and due and live is not None else None,
         saves=saves,
+        started_ns=started,
     )
 
 
@@ -103,23 +107,21 @@ def _rate(
 
 
 def _saves(
-    reading: Reading, main: ProcessFacts | None, at_most: int | None, unsaid: int | None
+    reading: Reading, started: int | None, at_most: int | None, unsaid: int | None
 ) -> tuple[tuple[Save, ...], int | None]:
     """Order checkpoints by step, the highest first, and mark the newest complete one of the live attempt.
 
     Also returns how far the run may be already: what this process has saved itself, it has reached.
     """
-    began = reading.started(main) if main else None
     found = sorted(reading.run.checkpoints.found, key=lambda one: -one.step)
 
     def before(one: Candidate) -> bool:
-        return began is not None and (one.mtime_ns or 0) / 1e9 < began - 1
+        return started is not None and (one.mtime_ns or 0) < started
 
-    own = [one.step for one in found if unsaid is not None and began is not None and not before(one)]
+    own = [one.step for one in found if unsaid is not None and started is not None and not before(one)]
     limit = at_most if at_most is None else max([at_most, *(step for step in own if step <= (unsaid or 0))])
-    started = None if began is None else int((began - 1) * 1e9)
-    chosen = choose((Known.model_validate(one) for one in found), limit, started_ns=started).chosen
-    left = chosen is not None and began is not None and (chosen.mtime_ns or 0) >= (started or 0)
+    chosen = choose(found, limit, started_ns=started).chosen
+    left = chosen is not None and started is not None and not before(chosen)
     return tuple(
         Save(
             candidate=one,

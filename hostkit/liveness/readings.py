@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from hostkit.checkpoints.models import Candidate
 from hostkit.errors import ProtocolError
 from hostkit.identity import Identity
 
@@ -139,21 +140,6 @@ class LogFacts(Fact):
     cut: int = 0  # bytes left out of an overlong last line
     others: list[OpenLog] = []
     writers: list[ProcessFacts] = []
-
-
-class Candidate(Fact):
-    """One checkpoint on the host."""
-
-    path: str
-    step: int
-    format: str | None = None
-    complete: bool = False
-    reason: str | None = None
-    size: int | None = None
-    mtime_ns: int | None = None
-    inode: int | None = None
-    dev: int | None = None
-    writer: bool | None = None
 
 
 class Space(Fact):

@@ -124,6 +124,10 @@ class TrainStatus(Part):
     step: StepStatus = StepStatus()
     processes: list[ProcessStatus] = []
     checkpoints: list[CheckpointStatus] = []
+    checkpoints_error: str | None = None  # why they could not be listed: then an empty list says nothing
+    started_ns: int | None = (
+        None  # files at least this new are of the live attempt, by the clock that dates them
+    )
     log: LogStatus = LogStatus()
     hops: list[HopStatus] = []
     links: dict[str, str] = {}
@@ -183,6 +187,8 @@ def status_of(
         step=_step(judgement.progress, log.loss),
         processes=[_process(one, reading, run.host) for one in _mains_first(judgement.processes)],
         checkpoints=[_checkpoint(save) for save in judgement.progress.saves],
+        checkpoints_error=facts.checkpoints.error,
+        started_ns=judgement.progress.started_ns,
         log=LogStatus(
             path=facts.log.path,
             found=facts.log.origin,

@@ -115,6 +115,8 @@ def _figures(status: TrainStatus) -> list[tuple[str, str]]:
         out.append(("saved", _saved(status, newest)))
     elif status.checkpoints:
         out.append(("saved", "no complete checkpoint of this attempt"))
+    if status.checkpoints_error:
+        out.append(("saved", f"not known: the checkpoints cannot be listed ({status.checkpoints_error})"))
     if step.next_save is not None and status.processes:
         when = f", in about {age(step.next_save_in)}" if step.next_save_in is not None else ""
         out.append(("next save", f"step {step.next_save:,}{when}"))

@@ -66,6 +66,13 @@ def test_a_finding_says_what_to_do() -> None:
     assert "try: make room there before the next save" in text
 
 
+def test_checkpoints_that_cannot_be_listed_are_said_to_be_unknown() -> None:
+    checkpoints = {**BASE["reading"]["run"]["checkpoints"], "found": [], "error": "Permission denied"}
+    found = status(checkpoints=checkpoints)
+    assert "not known: the checkpoints cannot be listed (Permission denied)" in " ".join(page(found).split())
+    assert found.document()["checkpoints_error"] == "Permission denied"
+
+
 @pytest.mark.parametrize("width", [20, 40, 80, 200])
 def test_no_line_is_wider_than_the_terminal(width: int) -> None:
     assert max(map(len, page(status(), width=width).splitlines())) <= width
