@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import platform
+import re
 import resource
 import time
 from typing import Any, Dict, List, Optional, Tuple
@@ -25,6 +26,8 @@ _IDLE_CLASS = 3 << 13
 _STACKS = (
     256 << 20
 )  # RLIMIT_DATA counts thread stacks and arenas that are never touched; the watchdog does not
+
+_OURS = re.compile(r"hostkit-[0-9a-f]{16}(?:-[0-9]+)?-([0-9]+)")  # job, supervisor
 
 HIDDEN_GPUS = {
     "CUDA_VISIBLE_DEVICES": "",
@@ -178,6 +181,7 @@ class ControlGroup:
             ]
             if os.access(os.path.join(path, knob[second]), os.W_OK):
                 self.path, self.second = path, second
+                _clear_stale(parent)
                 return
             self.why = "%s has no %s" % (path, knob[second])
             remove(path)
@@ -201,6 +205,14 @@ class ControlGroup:
     def close(self) -> None:
         if self.path is not None:
             remove(self.path)
+
+
+def _clear_stale(parent: str) -> None:
+    """Take away the groups of supervisors that were killed; one with a process in it cannot be taken away."""
+    for name in os.listdir(parent):
+        ours = _OURS.fullmatch(name)
+        if ours is not None and not os.path.exists("/proc/" + ours.group(1)):
+            remove(os.path.join(parent, name))
 
 
 def memory_group(name: str, wanted: int) -> Tuple[ControlGroup, Lever]:
