@@ -211,7 +211,7 @@ def _clear_stale(parent: str) -> None:
     """Take away the groups of supervisors that were killed; one with a process in it cannot be taken away."""
     for name in os.listdir(parent):
         ours = _OURS.fullmatch(name)
-        if ours is not None and not os.path.exists("/proc/" + ours.group(1)):
+        if ours is not None and jobprocess.identity(int(ours.group(1))) is None:
             remove(os.path.join(parent, name))
 
 
