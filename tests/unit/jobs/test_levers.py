@@ -104,7 +104,7 @@ def test_every_lever_that_is_called_real_is_read_back_in_the_payload(bench: Any)
 
 def test_no_control_group_stays_behind(bench: Any) -> None:
     state = bench.run(bench.spec("print(1)", limits={"memory_bytes": 200 * MIB}))
-    assert not list(Path("/sys/fs/cgroup").rglob(f"hostkit-{state.job}*"))
+    assert not list(Path("/sys/fs/cgroup").rglob(f"hostkit-{state.job}-{state.identity.supervisor.pid}"))
 
 
 def test_groups_of_a_lost_supervisor_are_cleared_by_a_later_launch(
@@ -117,7 +117,7 @@ def test_groups_of_a_lost_supervisor_are_cleared_by_a_later_launch(
 
     def cleared() -> bool:  # the kernel keeps a group until init has reaped the last that was in it
         assert bench.run(later, again=True).ok
-        return not list(Path("/sys/fs/cgroup").rglob(f"hostkit-{lost.job}*"))
+        return not list(Path("/sys/fs/cgroup").rglob(f"hostkit-{lost.job}-{lost.identity.supervisor.pid}"))
 
     waiting(cleared, "the end of its groups")
 
