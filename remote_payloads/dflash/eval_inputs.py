@@ -70,6 +70,9 @@ class Inputs:
         make = self._from_server(api) if api else self._from_target
         found = []
         for done, prompt in enumerate(self.prompts, 1):
+            if prompt.given is not None:
+                found.append(references.given(prompt))
+                continue
             key = reference_key(
                 prompt,
                 self.identity,

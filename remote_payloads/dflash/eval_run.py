@@ -72,12 +72,14 @@ class Evaluation:
         return 0 if document["status"] != "failed" else 1
 
     def _agreement(self, inputs: Inputs, references: Sequence[Reference]) -> dict[str, Any]:
-        counts = [(f.agree, f.of) for f in map(inputs.features, references)]
+        """The gate. References that were given are not meant to be the target's own: counted, not judged."""
+        judged = [r for r in references if r.source != "given"]
+        counts = [(f.agree, f.of) for f in map(inputs.features, judged or references)]
         agree, of = sum(a for a, _ in counts), sum(o for _, o in counts)
         rate = agree / of if of else 0.0
         passed = rate >= self.args.min_agreement
         emit("progress", phase="agreement", done=agree, of=of)
-        if not passed:
+        if judged and not passed:
             raise Refused(
                 f"the target itself chooses only {agree} of {of} reference tokens ({rate:.1%}); "
                 f"at least {self.args.min_agreement:.0%} is expected",
@@ -134,7 +136,7 @@ class Evaluation:
             }
             | {"dtype": inputs.dtype_name},
             "references": {
-                "source": inputs.source,
+                "source": references[0].source,
                 "model": references[0].model,
                 "ids_from": {kind: kinds.count(kind) for kind in sorted(set(kinds))},
                 "finished": sum(r.finished for r in references),
@@ -170,6 +172,10 @@ class Evaluation:
         if "reencoded" in kinds:
             said.append(
                 f"{kinds.count('reencoded')} references are text encoded again, not the server's own ids"
+            )
+        if "given" in kinds:
+            said.append(
+                "references were given, not the target's own greedy text: lengths are not a decoder's"
             )
         looping = [r.id for r in results if r.distinct_ngram_rate is not None and r.distinct_ngram_rate < 0.5]
         if looping:

@@ -1,4 +1,5 @@
-"""Evaluation prompts: any JSONL file whose lines have an id, a domain, and a prompt, messages or plain text.
+"""Evaluation prompts: any JSONL file whose lines have an id, a domain, and a prompt, messages or plain text;
+or prompt_ids and response_ids: a reference that is given (sampled, or real text), not the target's own.
 
 Standard library only, Python 3.8: the preflight reads them too.
 """
@@ -7,7 +8,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from refusal import Refused
 
@@ -15,15 +16,18 @@ BUNDLED = Path(__file__).resolve().parent / "prompts.jsonl"
 
 
 class Prompt(NamedTuple):
-    """A conversation to answer, or plain `text` to continue (no template)."""
+    """A conversation to answer, plain `text` to continue (no template), or a given reference as token ids."""
 
     id: str
     domain: str
     messages: Optional[List[Dict[str, str]]]
     text: Optional[str]
+    given: Optional[Tuple[List[int], List[int]]] = None
 
     def content(self) -> Any:
         """What the reference depends on."""
+        if self.given is not None:
+            return list(self.given)
         return self.messages if self.messages is not None else self.text
 
 
@@ -68,6 +72,16 @@ def _parse(line: str, where: str, number: int) -> Prompt:
     messages, text = entry.get("messages"), entry.get("text")
     if messages is None and "prompt" in entry:
         messages = [{"role": "user", "content": entry["prompt"]}]
-    if (messages is None) == (text is None):
-        raise Refused("{}: needs one of prompt, messages, text".format(where))
-    return Prompt(str(entry.get("id", number)), str(entry.get("domain", "unstated")), messages, text)
+    given = _given(entry, where)
+    if sum(kind is not None for kind in (messages, text, given)) != 1:
+        raise Refused("{}: needs one of prompt, messages, text, or prompt_ids and response_ids".format(where))
+    return Prompt(str(entry.get("id", number)), str(entry.get("domain", "unstated")), messages, text, given)
+
+
+def _given(entry: Dict[str, Any], where: str) -> Optional[Tuple[List[int], List[int]]]:
+    lists = entry.get("prompt_ids"), entry.get("response_ids")
+    if lists == (None, None):
+        return None
+    if not all(isinstance(ids, list) and ids and all(type(i) is int for i in ids) for ids in lists):
+        raise Refused("{}: prompt_ids and response_ids must both be lists of token ids".format(where))
+    return lists[0], lists[1]  # type: ignore[return-value]

@@ -17,7 +17,7 @@ from samples import render
 
 @dataclass(frozen=True)
 class Reference:
-    """A prompt and its answer as token ids. `ids_from`: server, reencoded (text encoded again), target."""
+    """A prompt and its answer as token ids. `ids_from`: server, reencoded (text encoded again), target, given."""
 
     prompt_id: str
     domain: str
@@ -89,6 +89,12 @@ def ask_server(api: Api, prompt: Prompt, tokenizer: Any, max_new_tokens: int, th
         model=api.model,
         ids_from="reencoded" if answer.ids is None else "server",
     )
+
+
+def given(prompt: Prompt) -> Reference:
+    """The reference that the prompts file itself holds: not the target's greedy text, so nobody's gate."""
+    prompt_ids, response_ids = prompt.given or ([], [])
+    return Reference(prompt.id, prompt.domain, prompt_ids, response_ids, True, "given", "given", "given")
 
 
 def stop_tokens(folder: Path) -> list[int]:

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,43 @@ def drafter(drafter_folder: Path) -> Any:
     from drafter_files import load_drafter
 
     return load_drafter(drafter_folder).drafter
+
+
+@pytest.fixture(scope="session")
+def samples_file(target: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sixteen responses that the target sampled, as training data."""
+    import samples
+    from corpus import split
+    from generate import sample_responses
+
+    text = b"\n".join(split()[0][:20])
+    prompts = [list(text[at : at + 16]) for at in range(0, 16 * 900, 900)]
+    file = tmp_path_factory.mktemp("data") / "samples.jsonl"
+    samples.write(file, sample_responses(target, prompts, 32, temperature=0.7, seed=0))
+    return file
+
+
+@pytest.fixture(scope="session")
+def sampled_prompts(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path]:
+    """Makes references that a target samples at 0.7 after held-out text: greedy ones of tiny targets loop."""
+
+    def make(folder: Path) -> Path:
+        from corpus import split
+        from generate import sample_responses
+        from target import Target
+
+        text = b"\n".join(split()[1])
+        prompts = [list(text[at : at + 32]) for at in range(500, 500 + 32 * 3000, 3000)]
+        sampled = sample_responses(Target.load(folder, torch.float32), prompts, 96, temperature=0.7, seed=9)
+        file = tmp_path_factory.mktemp("sampled") / "prompts.jsonl"
+        lines = [
+            {"id": s.id, "domain": "code", "prompt_ids": s.input_ids[:32], "response_ids": s.input_ids[32:]}
+            for s in sampled
+        ]
+        file.write_text("\n".join(map(json.dumps, lines)) + "\n", encoding="utf-8")
+        return file
+
+    return make
 
 
 @pytest.fixture(scope="session")

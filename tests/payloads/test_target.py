@@ -35,8 +35,9 @@ def test_a_tap_that_does_not_exist_is_refused(target: Target) -> None:
 
 
 def test_no_hook_stays_behind(target: Target) -> None:
+    before = [len(layer._forward_hooks) for layer in target.layers]
     target.features(IDS, (0, 2))
-    assert not any(layer._forward_hooks for layer in target.layers)
+    assert [len(layer._forward_hooks) for layer in target.layers] == before
 
 
 @pytest.mark.parametrize("croppable", [True, False])

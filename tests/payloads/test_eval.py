@@ -1,0 +1,247 @@
+"""An evaluation measures what it says, keeps what it made, and says what it did not measure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import eval_drafter
+import eval_inputs
+import feature_files
+from anchors import candidates, choose_anchors
+from drafter import Drafter
+from evaluate import Evaluator
+from generate import greedy
+from intervals import t_interval
+from references import Reference
+from target import Target
+
+Eval = Callable[..., tuple[int, list[dict[str, Any]]]]
+
+
+@pytest.fixture
+def evaluate(
+    target_folder: Path, drafter_folder: Path, prompts_file: Path, tmp_path: Path, capsys: Any
+) -> Eval:
+    """Run the evaluator's entry point in this process, on fixture A's drafter."""
+
+    def run(*more: object) -> tuple[int, list[dict[str, Any]]]:
+        argv = [
+            "--checkpoint", drafter_folder, "--target", target_folder, "--prompts", prompts_file, "--work",
+            tmp_path / "work", "--out", tmp_path / "result.json", "--max-new-tokens", 60, "--threads", 1, *more,
+        ]  # fmt: skip
+        status = eval_drafter.main(list(map(str, argv)))
+        return status, [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    return run
+
+
+def result(tmp_path: Path) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads((tmp_path / "result.json").read_text())
+    return document
+
+
+def test_a_result_adds_up(evaluate: Eval, tmp_path: Path) -> None:
+    status, lines = evaluate("--id", "abc", "--blocks-per-prompt", 10, "--ddtree", "4,16,64")
+    assert status == 0, lines
+    assert lines[-1] == {"event": "done", "result": str(tmp_path / "result.json"), "status": "complete"}
+    document = result(tmp_path)
+    assert (document["schema"], document["id"], document["status"]) == (
+        "hostkit.eval-result/1",
+        "abc",
+        "complete",
+    )
+    blocks = [block for prompt in document["per_prompt"] for block in prompt["blocks"]]
+    assert len(blocks) == document["coverage"]["blocks"] == 40
+    for name in ("accept_len", "accept_len_top4_oracle", "accept_len_top8_oracle"):
+        metric = document["metrics"][name]
+        assert metric["sum"] == sum(block[name] for block in blocks)
+        assert metric["mean"] == metric["sum"] / metric["n"]
+        means = [sum(b[name] for b in p["blocks"]) / 10 for p in document["per_prompt"]]
+        assert metric["interval"] == pytest.approx(list(t_interval(means)))
+    for block in blocks:
+        assert block["accept_len"] <= block["accept_len_top4_oracle"] <= block["accept_len_top8_oracle"] <= 7
+        lengths = [block["ddtree"][b] for b in ("4", "16", "64")]
+        assert lengths == sorted(lengths)
+        assert lengths[0] <= 4
+        assert block["accept_len"] == (block["hits"] + [0]).index(0)
+    loops = [prompt["tau_loop"] for prompt in document["per_prompt"]]
+    assert document["metrics"]["tau_loop"]["sum"] == sum(loop["tokens"] for loop in loops)
+    assert document["per_position"]["streak_at_least"][0] == sum(b["accept_len"] >= 1 for b in blocks)
+    assert document["target_agreement"] == {"agree": 240, "of": 240, "rate": 1.0, "passed": True}
+    assert document["isolation"]["visible_devices"] == ""
+    assert document["isolation"]["cuda_available"] is False
+    assert set(document["coverage"]["by_domain"]) == {"code", "prose"}
+    assert "drafter.py" in document["provenance"]["harness"]
+
+
+def test_a_quick_sample_lies_in_the_full_one(evaluate: Eval, tmp_path: Path) -> None:
+    evaluate("--blocks-per-prompt", 12)
+    full = {p["id"]: {b["anchor"]: b for b in p["blocks"]} for p in result(tmp_path)["per_prompt"]}
+    evaluate("--blocks-per-prompt", 4, "--max-prompts", 2)
+    quick = {p["id"]: {b["anchor"]: b for b in p["blocks"]} for p in result(tmp_path)["per_prompt"]}
+    assert set(quick) == {"held-0", "held-1"}, "one of each domain"
+    for prompt, blocks in quick.items():
+        assert len(blocks) == 4
+        assert all(full[prompt][anchor] == block for anchor, block in blocks.items())
+
+
+def test_a_second_run_loads_no_target(evaluate: Eval, tmp_path: Path, monkeypatch: Any) -> None:
+    evaluate()
+    first = result(tmp_path)
+
+    def load(*_: Any) -> None:
+        raise AssertionError("the target was loaded although all is cached")
+
+    monkeypatch.setattr(eval_inputs.Target, "load", load)
+    assert evaluate()[0] == 0
+    again = result(tmp_path)
+    assert again["per_prompt"] == first["per_prompt"]
+    assert again["metrics"] == first["metrics"]
+
+
+def test_an_interrupted_extraction_goes_on(evaluate: Eval, tmp_path: Path, monkeypatch: Any) -> None:
+    real, computed = feature_files.compute, []
+
+    def stop_at_third(*args: Any) -> Any:
+        if len(computed) == 2:
+            raise KeyboardInterrupt
+        computed.append(1)
+        return real(*args)
+
+    monkeypatch.setattr(feature_files, "compute", stop_at_third)
+    assert evaluate()[0] == 130
+    assert not (tmp_path / "result.json").exists()
+    assert len(list((tmp_path / "work" / "features").iterdir())) == 2
+    monkeypatch.setattr(feature_files, "compute", lambda *a: computed.append(1) or real(*a))
+    assert evaluate()[0] == 0
+    assert len(computed) == 4
+
+
+def test_a_damaged_feature_file_is_made_again(evaluate: Eval, tmp_path: Path) -> None:
+    evaluate("--max-prompts", 1)
+    (file,) = (tmp_path / "work" / "features").iterdir()
+    file.write_bytes(file.read_bytes()[:-5])
+    assert evaluate("--max-prompts", 1)[0] == 0
+
+
+def test_a_prompt_with_too_short_an_answer_is_missing_and_the_result_partial(
+    evaluate: Eval, tmp_path: Path, monkeypatch: Any
+) -> None:
+    real = eval_inputs.greedy
+
+    def short_for_one(target: Any, ids: Any, limit: int, stops: Any) -> Any:
+        return real(target, ids, 5 if not computed.append(1) and len(computed) == 2 else limit, stops)
+
+    computed: list[int] = []
+    monkeypatch.setattr(eval_inputs, "greedy", short_for_one)
+    status, lines = evaluate()
+    assert status == 0
+    assert lines[-1]["status"] == "partial"
+    document = result(tmp_path)
+    assert document["coverage"]["missing"] == [
+        {"prompt": "held-1", "domain": "code", "reason": "its answer has 5 tokens; a block needs 8"}
+    ]
+    assert document["coverage"]["by_domain"]["code"] == {"asked": 2, "done": 1, "blocks": 30}
+
+
+def test_references_that_are_not_the_targets_do_not_pass_the_gate(
+    evaluate: Eval, tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(
+        eval_inputs, "greedy", lambda t, ids, n, s: list(b"Something else entirely, by another model.")
+    )
+    status, lines = evaluate()
+    assert status == 1
+    assert lines[-1]["event"] == "error"
+    assert "reference tokens" in lines[-1]["what"]
+    assert "template" in lines[-1]["hint"]
+    assert not (tmp_path / "result.json").exists()
+
+
+def test_a_smoke_run_does_one_block_and_writes_no_result(evaluate: Eval, tmp_path: Path) -> None:
+    status, lines = evaluate("--smoke")
+    assert status == 0
+    assert lines[-1]["event"] == "smoke"
+    assert lines[-1]["ok"] is True
+    assert not (tmp_path / "result.json").exists()
+
+
+def test_another_block_size_is_recorded_and_a_caveat(evaluate: Eval, tmp_path: Path) -> None:
+    evaluate("--block-size", 5, "--max-prompts", 1)
+    document = result(tmp_path)
+    assert (document["settings"]["block_size"], document["settings"]["trained_block_size"]) == (5, 8)
+    assert len(document["per_position"]["hits"]) == 4
+    assert "measured at block size 5, trained at 8" in document["caveats"]
+
+
+def test_a_drafter_of_another_vocabulary_is_refused(
+    evaluate: Eval, tmp_path: Path, small_config: Any
+) -> None:
+    from drafter_files import export
+
+    fresh = Drafter(small_config).reset_parameters(torch.Generator().manual_seed(0))
+    export(small_config, dict(fresh.state_dict()), tmp_path / "other")
+    status, lines = evaluate("--checkpoint", tmp_path / "other")
+    assert status == 1
+    assert lines[-1]["event"] == "error"
+
+
+def test_anchors_never_lie_in_the_prompt_nor_short_of_labels() -> None:
+    positions = candidates(prompt_length=10, total=40, drafted=7)
+    assert (positions.start, positions.stop - 1) == (10, 32)
+    assert positions[-1] + 7 == 39
+    assert len(candidates(10, 12, 7)) == 0
+
+
+def test_a_smaller_number_of_anchors_is_a_part_of_a_larger_one() -> None:
+    positions = range(17, 400)
+    sets = [set(choose_anchors(positions, n, 0, "p")) for n in (3, 10, 30)]
+    assert sets[0] < sets[1] < sets[2]
+    assert set(choose_anchors(positions, 30, 1, "p")) != sets[2]
+    assert set(choose_anchors(positions, 30, 0, "q")) != sets[2]
+
+
+@pytest.mark.parametrize(("shift", "right"), [(0, True), (1, False), (-1, False)])
+def test_an_oracle_scores_all_and_a_shifted_one_does_not(
+    target: Target, drafter: Drafter, monkeypatch: Any, shift: int, right: bool
+) -> None:
+    ids = list(b"class Reader:\n")
+    known = Reference("p", "x", ids, greedy(target, ids, 60, ()), False, "target", "t", "target")
+    # A text without repetition, or a shifted copy of it could be right by chance.
+    known = Reference(**{**known.__dict__, "response_ids": list(range(100, 160))})
+
+    def logits(self: Evaluator, context: Any, all_ids: Any, anchors: list[int]) -> torch.Tensor:
+        out = torch.zeros(len(anchors), 7, 260)
+        for row, anchor in enumerate(anchors):
+            for slot in range(7):
+                at = min(anchor + 1 + slot + shift, len(all_ids) - 1)
+                out[row, slot, all_ids[at]] = 50.0
+        return out
+
+    monkeypatch.setattr(Evaluator, "block_logits", logits)
+    features, _ = target.features(known.ids, drafter.config.target_layer_ids)
+    measured = Evaluator(drafter, target.vocabulary, 8, [7]).measure(known, features, 10, 0)
+    assert {b.accept_len for b in measured.blocks} == ({7} if right else {0})
+    if right:
+        assert {b.ddtree["7"] for b in measured.blocks} == {7}
+        assert measured.tau_loop is not None
+        assert measured.tau_loop["tokens"] == 8 * measured.tau_loop["rounds"]
+
+
+def test_all_blocks_together_equal_one_at_a_time(target: Target, drafter: Drafter) -> None:
+    ids = list(b"    def write(self, data):\n")
+    known = Reference("p", "x", ids, greedy(target, ids, 80, ()), False, "target", "t", "target")
+    features, _ = target.features(known.ids, drafter.config.target_layer_ids)
+    together = Evaluator(drafter, target.vocabulary, 8, [16], blocks_at_once=32)
+    single = Evaluator(drafter, target.vocabulary, 8, [16], blocks_at_once=1)
+    assert together.measure(known, features, 30, 0) == single.measure(known, features, 30, 0)
+    context = drafter.read_context(features[None])
+    anchors = list(range(len(ids), len(ids) + 30))
+    apart = torch.cat([single.block_logits(context, known.ids, [a]) for a in anchors])
+    assert torch.allclose(together.block_logits(context, known.ids, anchors), apart, atol=2e-5)
