@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import socket
 import subprocess
+import threading
 import time
+from typing import Any
 
 from hostkit.transport.resolve import Endpoint
 
@@ -13,9 +15,7 @@ def dial(end: Endpoint, budget: float) -> socket.socket:
     """Connect to the first address that answers. Raises the first address's OSError when none does."""
     until = time.monotonic() + budget
     failures: list[OSError] = []
-    for family, kind, protocol, _, address in socket.getaddrinfo(
-        end.address, end.port, type=socket.SOCK_STREAM
-    ):
+    for family, kind, protocol, _, address in _look_up(end, budget):
         sock = socket.socket(family, kind, protocol)
         try:
             sock.settimeout(max(0.1, until - time.monotonic()))
@@ -26,6 +26,27 @@ def dial(end: Endpoint, budget: float) -> socket.socket:
         else:
             return sock
     raise failures[0]
+
+
+def _look_up(end: Endpoint, budget: float) -> list[tuple[Any, ...]]:
+    """Look a name up within the budget: the system's own resolver knows none, and may take half a minute."""
+    found: list[tuple[Any, ...]] = []
+    failed: list[OSError] = []
+
+    def ask() -> None:
+        try:
+            found.extend(socket.getaddrinfo(end.address, end.port, type=socket.SOCK_STREAM))
+        except OSError as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=ask, name="hostkit-lookup", daemon=True)
+    thread.start()
+    thread.join(budget)
+    if failed:
+        raise failed[0]
+    if not found:
+        raise socket.gaierror(socket.EAI_AGAIN, f"the lookup took longer than {budget:g} s")
+    return found
 
 
 def start_proxy(end: Endpoint) -> tuple[socket.socket, subprocess.Popen[bytes]]:

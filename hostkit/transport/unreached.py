@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import time
 from collections.abc import Iterator
 
 import paramiko
@@ -15,15 +16,16 @@ from hostkit.transport.resolve import Endpoint
 @contextlib.contextmanager
 def told(end: Endpoint, stood: tuple[str, ...]) -> Iterator[None]:
     """Turn what can go wrong while connecting into errors of hostkit's own."""
+    began = time.monotonic()
     try:
         yield
     except HostkitError:
         raise
     except (OSError, EOFError, paramiko.SSHException) as error:
-        raise _error(end, stood, error) from error
+        raise _error(end, stood, error, time.monotonic() - began) from error
 
 
-def _error(end: Endpoint, stood: tuple[str, ...], error: Exception) -> UnreachableError:
+def _error(end: Endpoint, stood: tuple[str, ...], error: Exception, took: float) -> UnreachableError:
     place, budget, host = f"{end.address}:{end.port}", end.hop.host.timeouts, end.hop.host
     said = str(error)
     late = True
@@ -44,6 +46,10 @@ def _error(end: Endpoint, stood: tuple[str, ...], error: Exception) -> Unreachab
                 f"{place} did not finish the key exchange within {budget.auth:g} s",
                 "is it overloaded?",
             )
+        case paramiko.SSHException() if "banner" in said and took < budget.connect * 0.9:
+            late = False
+            what = f"{place} closed the connection before any SSH banner ({said})"
+            hint = "is that an ssh port, and does its sshd take more connections (MaxStartups)?"
         case paramiko.SSHException() if "banner" in said:
             what = f"{place} took the connection, and sent no SSH banner within {budget.connect:g} s ({said})"
             hint = "is that an ssh port, and is the machine overloaded (MaxStartups)?"

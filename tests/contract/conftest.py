@@ -36,6 +36,12 @@ WAYS: dict[str, dict[str, dict[str, Any]]] = {
         "inner": {"server": "inner", "via": "outer", "login": "there"},
         "ct": {"pct": 200, "via": "inner"},
     },
+    "local, sudo": {"me": {"local": True, "sudo": "ops"}},
+    "sudo at each host": {
+        "outer": {"server": "outer", "sudo": "ops"},
+        "inner": {"server": "inner", "via": "outer", "login": "there", "sudo": "root"},
+        "ct": {"pct": 200, "via": "inner"},
+    },
     "noisy": {"noisy": {"server": "noisy"}},
     "noisy, login there, pct": {
         "noisy": {"server": "noisy"},

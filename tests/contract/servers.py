@@ -30,6 +30,14 @@ shift 3
 exec "$@"
 """
 
+# `sudo -n -u USER -- argv` for whoever asks: a fresh environment, as sudoers' env_reset makes it.
+SUDO = """#!/bin/sh
+[ "$1 $2 $4" = "-n -u --" ] || { echo "usage: sudo" >&2; exit 1; }
+user=$3
+shift 4
+exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin:"${0%/*}" SUDO_USER="$user" "$@"
+"""
+
 
 def keygen(path: Path, *options: str) -> Path:
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", path, *options], check=True)
@@ -75,10 +83,10 @@ class Server:
             folder.mkdir(parents=True, exist_ok=True)
         if not (self.folder / "host_key").exists():
             keygen(self.folder / "host_key")
-        pct = self.bin / "pct"
-        if not pct.exists():
-            pct.write_text(PCT)
-            pct.chmod(0o755)
+        for name, text in (("pct", PCT), ("sudo", SUDO)):
+            if not (self.bin / name).exists():
+                (self.bin / name).write_text(text)
+                (self.bin / name).chmod(0o755)
         if not (self.root / "id").exists():
             keygen(self.root / "id")
         authorized = self.folder / "authorized_keys"

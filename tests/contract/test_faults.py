@@ -201,6 +201,35 @@ def test_a_locked_key_without_an_agent_says_so_at_once(
     assert time.monotonic() - started < 5
 
 
+@pytest.mark.report("h1")
+def test_a_dead_agent_is_no_obstacle_to_a_key_file(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSH_AUTH_SOCK", "/nonexistent/agent")
+    with reach("a", a=fleet.host("outer")) as transport:
+        assert transport.run(["true"]).ok
+
+
+@pytest.mark.report("e17")
+def test_a_locked_key_of_the_old_format_is_a_locked_key(
+    fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    key = tmp_path / "old"
+    subprocess.run(
+        ["ssh-keygen", "-q", "-t", "rsa", "-b", "2048", "-m", "PEM", "-N", "secret", "-f", key], check=True
+    )
+    with (
+        reach("a", a=fleet.host("outer", identity=str(key))) as transport,
+        pytest.raises(AuthError, match="passphrase"),
+    ):
+        transport.run(["true"])
+    key.write_text("this is no key\n")
+    with (
+        reach("a", a=fleet.host("outer", identity=str(key))) as transport,
+        pytest.raises(AuthError, match="Not usable"),
+    ):
+        transport.run(["true"])
+
+
 def test_a_key_that_is_not_there_is_named(
     fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -395,8 +424,9 @@ def test_the_whole_commands_time_bounds_every_step(fleet: Fleet) -> None:
 class Proxy:
     """A port before a server that can be cut."""
 
-    def __init__(self, target: int) -> None:
+    def __init__(self, target: int, *, stall_after: int | None = None) -> None:
         self._target = target
+        self._stall_after = stall_after  # bytes from the server, of all connections together
         self._server = socket.create_server(("127.0.0.1", 0))
         self.port = self._server.getsockname()[1]
         self._pairs: list[socket.socket] = []
@@ -411,12 +441,14 @@ class Proxy:
             there = socket.create_connection(("127.0.0.1", self._target))
             self._pairs += [here, there]
             for source, sink in ((here, there), (there, here)):
-                threading.Thread(target=self._pump, args=(source, sink), daemon=True).start()
+                threading.Thread(target=self._pump, args=(source, sink, sink is here), daemon=True).start()
 
-    @staticmethod
-    def _pump(source: socket.socket, sink: socket.socket) -> None:
+    def _pump(self, source: socket.socket, sink: socket.socket, down: bool) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
+                if down and self._stall_after is not None:
+                    data = data[: self._stall_after]
+                    self._stall_after -= len(data)
                 sink.sendall(data)
         with contextlib.suppress(OSError):
             sink.shutdown(socket.SHUT_WR)
@@ -583,6 +615,48 @@ def test_a_program_that_only_reads_ends_when_nobody_listens(
     while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
         time.sleep(0.05)  # until the far side has noticed
     assert not Path(f"/proc/{pid}").exists()
+
+
+@pytest.mark.report("e3", "e15")
+@pytest.mark.parametrize("after", [10, 60, 1000, 1800, 2200, 2600])
+@pytest.mark.parametrize("inner", [False, True])
+def test_a_server_that_stalls_at_any_point_costs_no_more_than_its_budgets(
+    fleet: Fleet, tmp_path: Path, after: int, inner: bool
+) -> None:
+    proxy = Proxy(fleet.server("inner").port, stall_after=after)
+    known = tmp_path / "known_hosts"
+    known.write_text(
+        fleet.known_hosts.read_text() + fleet.server("inner").known_hosts_line(f"[127.0.0.1]:{proxy.port}")
+    )
+    hosts = {"pve": fleet.host("inner", known_hosts=str(known), **QUICK) | {"port": proxy.port}}
+    if inner:
+        hosts = {"ct129": fleet.host("outer"), "pve": hosts["pve"] | {"via": "ct129"}}
+    started = time.monotonic()
+    try:
+        with reach("pve", **hosts) as transport, pytest.raises(UnreachableError) as caught:
+            transport.run(["sh", "-c", "sleep 30"])
+    finally:
+        proxy.close()
+    assert caught.value.hop == "pve"
+    assert caught.value.stood == (("ct129",) if inner else ())
+    assert time.monotonic() - started < 2 + 3 + 3 + 2
+
+
+def test_a_port_that_closes_at_once_is_told_at_once(fleet: Fleet) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def refuse() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    server.accept()[0].close()
+
+        threading.Thread(target=refuse, daemon=True).start()
+        host = fleet.host("outer") | {"port": server.getsockname()[1]}
+        started = time.monotonic()
+        with reach("a", a=host) as transport, pytest.raises(UnreachableError, match="before any SSH banner"):
+            transport.run(["true"])
+        assert time.monotonic() - started < 5
+        server.shutdown(socket.SHUT_RDWR)
 
 
 # servers with few channels
