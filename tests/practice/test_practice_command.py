@@ -149,17 +149,3 @@ def test_the_whole_tour_works_and_leaves_nothing(environment: dict[str, str]) ->
     root = Root(Path(told["root"]))
     assert not root.path.exists()
     assert processes.marked(root) == []
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_a_kept_fleet_is_up_with_a_live_training_until_it_is_ended(environment: dict[str, str]) -> None:
-    kept = practice(environment, "--keep", "--no-tour", "--json", timeout=800)
-    assert kept.returncode == 0, kept.stderr[-4000:]
-    inventory = json.loads(kept.stdout)["inventory"]
-    status = [*HOSTKIT[:-1], "train-status", "--json", "--inventory", inventory]
-    seen = json.loads(subprocess.run(status, capture_output=True, env=environment, timeout=60).stdout)
-    assert seen["verdict"] == "RUNNING"
-    everyone = processes.marked(Root(Path(inventory).parent))
-    assert practice(environment, "--down", "--inventory", inventory).returncode == 0
-    assert [who for who in everyone if processes.alive(who)] == []
