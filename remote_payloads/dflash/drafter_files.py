@@ -1,7 +1,8 @@
 """Loading a drafter from whatever it was saved as, exactly or not at all; writing the published layout.
 
-Known: the published folder (config.json + safetensors), our `checkpoint.pt`, and a bare `.pt` or
-`.safetensors` beside a config.json. The key set and every shape must match; nothing is loaded "non-strict".
+Known: the published folder (config.json + safetensors), our `checkpoint.pt`, a bare `.pt` or `.safetensors`
+beside a config.json, and (untested) those of foreign_layouts.py. The key set and every shape must match;
+nothing is loaded "non-strict".
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import checkpoint
 from draft_config import DraftConfig
 from drafter import Drafter
 from durable import write_durably
+from foreign_layouts import from_speculators, is_speculators, step_of
 from refusal import Refused
 
 PREFIXES = ("module.", "_orig_mod.", "draft_model.", "model.")
@@ -49,7 +51,7 @@ def load_drafter(path: Path, dtype: torch.dtype = torch.float32) -> LoadedDrafte
     config, tensors, loaded = read_drafter(path)
     with torch.device("meta"):
         drafter = Drafter(config)
-    check_tensors(tensors, {name: tuple(p.shape) for name, p in drafter.named_parameters()}, str(path))
+    check_tensors(tensors, expected_shapes(config), str(path))
     drafter.load_state_dict({name: t.to(dtype) for name, t in tensors.items()}, strict=True, assign=True)
     loaded.drafter = drafter.eval().requires_grad_(False)
     return loaded
@@ -65,16 +67,20 @@ def read_drafter(path: Path) -> tuple[DraftConfig, dict[str, Tensor], LoadedDraf
         tensors, document = _find_tensors(saved, file), saved.get("config")
         about = {k: v for k, v in saved.items() if not _is_tensors(v)}
         known = saved.get("format") == checkpoint.FORMAT
-        loaded = _empty(checkpoint.FORMAT if known else "torch", saved.get("step"), about)
+        loaded = _empty(checkpoint.FORMAT if known else "torch", step_of(saved), about)
     if not isinstance(document, dict):
         document = _config_beside(file)
-    if document.get("speculators_model_type"):
-        raise Refused(
-            f"{file}: a speculators checkpoint",
-            "its taps are numbered one higher; convert it: export_drafter.py --from speculators",
-        )
-    config = DraftConfig.parse(document)
-    return config, {_bare(name): tensor for name, tensor in tensors.items()}, loaded
+    tensors = {_bare(name): tensor for name, tensor in tensors.items()}
+    if is_speculators(document):
+        document, tensors = from_speculators(document, tensors)
+        loaded.format = "speculators (untested)"
+    return DraftConfig.parse(document), tensors, loaded
+
+
+def expected_shapes(config: DraftConfig) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of a drafter of this config: 3 tensors and 11 per layer."""
+    with torch.device("meta"):
+        return {name: tuple(p.shape) for name, p in Drafter(config).named_parameters()}
 
 
 def check_tensors(tensors: dict[str, Tensor], expected: dict[str, tuple[int, ...]], where: str) -> None:
@@ -116,9 +122,8 @@ def export(config: DraftConfig, tensors: dict[str, Tensor], folder: Path) -> Non
     write_durably(folder / "config.json", document.encode())
 
 
-def _empty(kind: str, step: Any = None, about: dict[str, Any] | None = None) -> LoadedDrafter:
-    number = step if isinstance(step, int) and not isinstance(step, bool) else None
-    return LoadedDrafter(None, kind, number, about or {})  # type: ignore[arg-type]
+def _empty(kind: str, step: int | None = None, about: dict[str, Any] | None = None) -> LoadedDrafter:
+    return LoadedDrafter(None, kind, step, about or {})  # type: ignore[arg-type]
 
 
 def _file_of(path: Path) -> Path:
@@ -136,8 +141,9 @@ def _file_of(path: Path) -> Path:
 
 
 def _config_beside(file: Path) -> dict[str, Any]:
-    beside = file.parent / "config.json"
-    if not beside.is_file():
+    places = (file.parent / "config.json", file.parent.parent / "config.json")
+    beside = next((place for place in places if place.is_file()), None)
+    if beside is None:
         raise Refused(f"{file}: holds no drafter config, and there is no config.json beside it")
     document: dict[str, Any] = json.loads(beside.read_text(encoding="utf-8"))
     return document

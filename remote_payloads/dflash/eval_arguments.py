@@ -15,6 +15,7 @@ def parser(description: str, preflight: bool = False) -> argparse.ArgumentParser
     made = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    made.set_defaults(drafter_config=None)
     add = made.add_argument
     add(
         "--checkpoint",
@@ -55,6 +56,7 @@ def parser(description: str, preflight: bool = False) -> argparse.ArgumentParser
         help="gate: share of reference tokens that are the target's own",
     )
     add("--no-loop", action="store_true", help="leave the simulated decoding loop out")
+    add("--compare-dtypes", action="store_true", help="count decisions that change between bf16 and fp32")
     add("--smoke", action="store_true", help="one block end to end, then stop; no result is written")
     return made
 

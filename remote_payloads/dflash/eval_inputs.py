@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -82,7 +83,9 @@ class Inputs:
                 dtype=self.dtype_name,
             )
             reference = references.load(self.args.work, prompt, key)
+            rate = {}
             if reference is None:
+                began = time.monotonic()
                 try:
                     reference = make(prompt)
                 except Refused as refused:
@@ -90,8 +93,9 @@ class Inputs:
                     emit("progress", phase="references", done=done, of=len(self.prompts), missing=prompt.id)
                     continue
                 references.keep(self.args.work, prompt, key, reference)
+                rate = {"tokens_per_s": round(len(reference.response_ids) / (time.monotonic() - began), 1)}
             found.append(reference)
-            emit("progress", phase="references", done=done, of=len(self.prompts))
+            emit("progress", phase="references", done=done, of=len(self.prompts), **rate)
         if not found:
             raise Refused(f"no reference could be made: {self.missing[0]['reason']}")
         return found
@@ -130,6 +134,7 @@ class Inputs:
     def _features(self, found: Sequence[Reference]) -> None:
         for done, reference in enumerate(found, 1):
             file = self._feature_file(reference)
+            began, rate = time.monotonic(), {}
             if feature_files.read(file) is None:
                 features = feature_files.compute(self.target, reference, self.taps)
                 about = {
@@ -138,7 +143,8 @@ class Inputs:
                     "taps": str(self.taps),
                 }
                 feature_files.write(file, features, about)
-            emit("progress", phase="features", done=done, of=len(found))
+                rate = {"tokens_per_s": round(len(reference.ids) / (time.monotonic() - began), 1)}
+            emit("progress", phase="features", done=done, of=len(found), **rate)
 
     def _feature_file(self, reference: Reference) -> Any:
         key = feature_key(

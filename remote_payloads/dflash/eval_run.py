@@ -50,14 +50,15 @@ class Evaluation:
         self.loaded = load_drafter(args.checkpoint, self.dtype)
         self.config = self.loaded.config
         self.block_size = args.block_size or self.config.block_size
+        self.dtype_check: dict[str, Any] | None = None
         self.asked = prompts.choose(prompts.read(args.prompts), args.max_prompts)
         refuse_mismatch(self.loaded, self.identity)
 
     def go(self) -> int:
         """Measure and write the result."""
-        inputs = Inputs(self.args, self.asked, self.identity, self.config.target_layer_ids, self.dtype)
+        inputs = self.inputs()
         references = inputs.gather(self.block_size - 1)
-        agreement = self._agreement(inputs, references)
+        agreement = self.agreement(inputs, references)
         results = self._measure(inputs, references)
         if self.args.smoke:
             if not results or not results[0].blocks:
@@ -71,7 +72,11 @@ class Evaluation:
         emit("done", result=str(self.args.out), status=document["status"])
         return 0 if document["status"] != "failed" else 1
 
-    def _agreement(self, inputs: Inputs, references: Sequence[Reference]) -> dict[str, Any]:
+    def inputs(self) -> Inputs:
+        """References and features, kept or to be made."""
+        return Inputs(self.args, self.asked, self.identity, self.config.target_layer_ids, self.dtype)
+
+    def agreement(self, inputs: Inputs, references: Sequence[Reference]) -> dict[str, Any]:
         """The gate. References that were given are not meant to be the target's own: counted, not judged."""
         judged = [r for r in references if r.source != "given"]
         counts = [(f.agree, f.of) for f in map(inputs.features, judged or references)]
@@ -97,6 +102,8 @@ class Evaluation:
                 f"the target's head has {vocabulary.size} rows, the drafter was made for {self.config.vocab_size}"
             )
         evaluator = Evaluator(self.loaded.drafter, vocabulary, self.block_size, args.budgets)
+        if args.compare_dtypes:
+            self.dtype_check = self._compare(evaluator, vocabulary, inputs, references)
         done = []
         for number, reference in enumerate(references, 1):
             features = inputs.features(reference).rows
@@ -107,6 +114,21 @@ class Evaluation:
             )
             emit("progress", phase="blocks", done=number, of=len(references), prompt=reference.prompt_id)
         return done
+
+    def _compare(
+        self, evaluator: Evaluator, vocabulary: Vocabulary, inputs: Inputs, references: Sequence[Reference]
+    ) -> dict[str, Any]:
+        """Load the drafter once more in the other dtype and count drafted tokens that come out differently."""
+        other = torch.float32 if self.dtype == torch.bfloat16 else torch.bfloat16
+        again = load_drafter(self.args.checkpoint, other).drafter
+        second = Evaluator(again, vocabulary.to(other), self.block_size, [])
+        changed = of = 0
+        for reference in references:
+            at = (reference, inputs.features(reference).rows, self.args.blocks_per_prompt, self.args.seed)
+            first, then = evaluator.decisions(*at), second.decisions(*at)
+            changed += int((first != then).sum())
+            of += first.numel()
+        return {"against": str(other).removeprefix("torch."), "changed": changed, "of": of}
 
     def _document(
         self,
@@ -144,6 +166,7 @@ class Evaluation:
             "coverage": cover,
             **result.figures(results, args.budgets, self.block_size - 1),
             "target_agreement": agreement,
+            "dtype_check": self.dtype_check,
             "caveats": self._caveats(kinds, results),
             "isolation": isolation.account(),
             "provenance": provenance(),

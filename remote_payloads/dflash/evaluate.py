@@ -89,6 +89,15 @@ class Evaluator:
             self._loop(result, context, reference, possible)
         return result
 
+    @torch.no_grad()
+    def decisions(self, reference: Reference, features: Tensor, blocks: int, seed: int) -> Tensor:
+        """The drafted tokens [blocks, D] at the anchors that `measure` takes."""
+        possible = candidates(len(reference.prompt_ids), len(reference.ids), self.block_size - 1)
+        chosen = choose_anchors(possible, blocks, seed, reference.prompt_id)
+        context = self.drafter.read_context(features[None].to(self.dtype))
+        drafted = [logits.argmax(-1) for logits in self._logits(context, reference.ids, chosen)]
+        return torch.stack(drafted) if drafted else torch.zeros(0, self.block_size - 1, dtype=torch.long)
+
     def block_logits(self, context: Context, ids: Sequence[int], anchors: Sequence[int]) -> Tensor:
         """Raw logits [N, D, vocab] of blocks at `anchors`, computed together over one context."""
         at = torch.tensor([list(anchors)])

@@ -73,6 +73,10 @@ class Vocabulary:
             embedding, _tensor(files[head], head).to(dtype), {token: row for row, token in enumerate(wanted)}
         )
 
+    def to(self, dtype: torch.dtype) -> Vocabulary:
+        """The same in another dtype."""
+        return Vocabulary(self.embedding.to(dtype), self.head.to(dtype), self.rows)
+
     @property
     def size(self) -> int:
         return self.head.shape[0]

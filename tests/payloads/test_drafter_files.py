@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 import checkpoint
 from draft_config import DraftConfig
@@ -178,3 +178,73 @@ def test_the_recorded_fixture_keeps_its_tensors(drafter_folder: Path, tmp_path: 
     export(config, tensors, tmp_path)
     first, second = load_file(drafter_folder / "model.safetensors"), load_file(tmp_path / "model.safetensors")
     assert all(torch.equal(first[n], second[n]) for n in first)
+
+
+def speculators(small_config: DraftConfig, **change: Any) -> dict[str, Any]:
+    layer = {k: v for k, v in small_config.document().items() if k not in ("block_size", "dflash_config")}
+    return {
+        "speculators_model_type": "dflash",
+        "transformer_layer_config": layer,
+        "aux_hidden_state_layer_ids": [tap + 1 for tap in small_config.target_layer_ids],
+        "block_size": small_config.block_size,
+        "mask_token_id": small_config.mask_token_id,
+        **change,
+    }
+
+
+def test_a_speculators_checkpoint_has_its_taps_lowered_by_one(
+    tmp_path: Path, small_config: DraftConfig, tensors: Any
+) -> None:
+    borrowed = {"embed_tokens.weight": torch.zeros(40, 32), "lm_head.weight": torch.zeros(40, 32)}
+    save_file({**tensors, **borrowed, "t2d": torch.zeros(40)}, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps(speculators(small_config)))
+    loaded = load_drafter(tmp_path)
+    assert loaded.format == "speculators (untested)"
+    assert loaded.config.target_layer_ids == small_config.target_layer_ids
+    assert torch.equal(loaded.drafter.fc.weight, tensors["fc.weight"])
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"sample_from_anchor": True}, "DSpark"),
+        ({"aux_hidden_state_layer_ids": None}, "aux_hidden_state_layer_ids is missing"),
+        ({"draft_vocab_size": 20}, "vocabulary of its own"),
+        ({"speculators_model_type": "eagle3"}, "eagle3"),
+        ({"transformer_layer_config": {"layer_types": ["sliding_attention"]}}, "window means something else"),
+    ],
+)
+def test_a_speculators_drafter_of_another_kind_is_refused(
+    tmp_path: Path, small_config: DraftConfig, tensors: Any, change: dict[str, Any], named: str
+) -> None:
+    save_file(tensors, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps(speculators(small_config, **change)))
+    with pytest.raises(Refused, match=named):
+        load_drafter(tmp_path)
+
+
+def test_a_specforge_folder_gives_step_and_weights(
+    tmp_path: Path, small_config: DraftConfig, tensors: Any
+) -> None:
+    folder = tmp_path / "run-step600"
+    folder.mkdir()
+    torch.save({"draft_state_dict": tensors, "global_step": 600, "epoch": 1}, folder / "training_state.pt")
+    (tmp_path / "config.json").write_text(json.dumps(small_config.document()))
+    loaded = load_drafter(folder)
+    assert loaded.step == 600
+    assert loaded.config == small_config
+
+
+def test_the_export_command_writes_what_the_checkpoint_holds(
+    tmp_path: Path, small_config: DraftConfig, tensors: Any, capsys: Any
+) -> None:
+    import export_drafter
+
+    file = save_pt(tmp_path / "in", small_config, {"draft_state_dict": tensors})
+    argv = ["--checkpoint", str(file), "--out", str(tmp_path / "out")]
+    assert export_drafter.main(argv) == 0
+    again = load_file(tmp_path / "out" / "model.safetensors")
+    assert all(torch.equal(again[n], tensors[n]) for n in tensors)
+    assert DraftConfig.read(tmp_path / "out") == small_config
+    assert export_drafter.main(argv) == 1
+    assert "is not empty" in capsys.readouterr().out

@@ -180,6 +180,33 @@ def test_another_block_size_is_recorded_and_a_caveat(evaluate: Eval, tmp_path: P
     assert "measured at block size 5, trained at 8" in document["caveats"]
 
 
+def test_decisions_in_both_dtypes_are_compared_on_request(evaluate: Eval, tmp_path: Path) -> None:
+    evaluate("--max-prompts", 1)
+    assert result(tmp_path)["dtype_check"] is None
+    evaluate("--max-prompts", 1, "--compare-dtypes")
+    check = result(tmp_path)["dtype_check"]
+    assert check["against"] == "bfloat16"
+    assert check["of"] == 30 * 7
+    assert 0 <= check["changed"] < 0.1 * check["of"]
+
+
+def test_extraction_ahead_leaves_nothing_for_the_target_to_do(
+    evaluate: Eval, target_folder: Path, drafter_folder: Path, prompts_file: Path, tmp_path: Path,
+    capsys: Any, monkeypatch: Any,
+) -> None:  # fmt: skip
+    import extract_features
+
+    argv = ["--checkpoint", drafter_folder, "--target", target_folder, "--prompts", prompts_file, "--work"]
+    argv += [tmp_path / "work", "--out", tmp_path / "result.json", "--max-new-tokens", 60]
+    assert extract_features.main(list(map(str, argv))) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert lines[0]["event"] == "memory"
+    assert lines[-1]["prompts"] == 4
+    assert not (tmp_path / "result.json").exists()
+    monkeypatch.setattr(eval_inputs.Target, "load", lambda *_: pytest.fail("the target was loaded"))
+    assert evaluate()[0] == 0
+
+
 def test_a_drafter_of_another_vocabulary_is_refused(
     evaluate: Eval, tmp_path: Path, small_config: Any
 ) -> None:
