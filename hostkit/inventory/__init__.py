@@ -13,9 +13,8 @@ if TYPE_CHECKING:
     from hostkit.inventory.loading import load
     from hostkit.inventory.models import Eval, Host, Inventory, Run
     from hostkit.inventory.search import find
-    from hostkit.inventory.ssh_alias import resolve_alias
 
-__all__ = ["Eval", "Host", "Inventory", "Run", "find", "load", "resolve_alias"]
+__all__ = ["Eval", "Host", "Inventory", "Run", "find", "load"]
 
 _HOMES = {
     "Eval": "models",
@@ -24,7 +23,6 @@ _HOMES = {
     "Run": "models",
     "find": "search",
     "load": "loading",
-    "resolve_alias": "ssh_alias",
 }
 
 

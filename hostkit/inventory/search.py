@@ -33,9 +33,9 @@ def find(path: Path | str | None = None) -> Path:
 
 def user_file() -> Path:
     """Return where the user's own inventory is looked for, whether or not it is there."""
-    from platformdirs import user_config_path  # only when no file is named
+    from hostkit.directories import config_directory  # only when no file is named
 
-    return user_config_path("hostkit") / "fleet.yaml"
+    return config_directory() / "fleet.yaml"
 
 
 def _named(text: str, by: str) -> Path:

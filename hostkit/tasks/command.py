@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 import os
-import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -227,10 +226,12 @@ def _origin(error: BaseException) -> str:
 def _seconds(text: str | None) -> float | None:
     if text is None:
         return None
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)?", str(text).strip())
-    if match is None or float(match[1]) <= 0:
-        raise UsageError(f"--timeout {text!r} is not a duration", hint="write 30s, 2m or 1h")
-    return float(match[1]) * {"ms": 0.001, "s": 1, "m": 60, "h": 3600, None: 1}[match[2]]
+    from hostkit.inventory.units import seconds
+
+    try:
+        return seconds(text)
+    except ValueError as error:
+        raise UsageError(f"--timeout: {error}") from error
 
 
 def _choose(what: str, name: str | None, names: list[str], where: Path) -> str:

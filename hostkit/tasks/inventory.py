@@ -98,7 +98,7 @@ def _hop(hop: Hop, index: int, route: Route) -> dict[str, str]:
     elif hop.kind == "pct":
         words = f"pct exec {host.pct} on {before}"
     else:
-        name = _alias(host.alias, host.ssh_config) if host.alias else str(host.address)
+        name = _alias(hop) if host.alias else str(host.address)
         name = f"{host.user}@{name}" if host.user else name
         name += f" port {host.port}" if host.port else ""
         inner = hop in route.wrapped() and index
@@ -111,19 +111,17 @@ def _hop(hop: Hop, index: int, route: Route) -> dict[str, str]:
     return {"name": hop.name, "kind": hop.kind, "words": words}
 
 
-def _alias(alias: str, ssh_config: str | None) -> str:
+def _alias(hop: Hop) -> str:
     """Return an alias with what this machine's OpenSSH makes of it."""
-    from hostkit.errors import ConfigError
-    from hostkit.inventory import resolve_alias
+    from hostkit.errors import HostkitError
+    from hostkit.transport.resolve import resolve
 
     try:
-        options = resolve_alias(alias, ssh_config)
-    except ConfigError as error:
-        return f"{alias} (your ssh config: {error.what})"
-    user, address, port = (options.get(key, ["?"])[0] for key in ("user", "hostname", "port"))
-    jumps = options.get("proxyjump", ["none"])[0]
-    through = "" if jumps == "none" else f" through {jumps}"
-    return f"{alias} (your ssh config: {user}@{address} port {port}{through})"
+        end = resolve(hop)
+    except HostkitError as error:
+        return f"{hop.host.alias} (your ssh config: {error.what})"
+    through = f" through {','.join(end.jumps)}" if end.jumps else ""
+    return f"{hop.host.alias} (your ssh config: {end.user}@{end.address} port {end.port}{through})"
 
 
 def _masked(target: str) -> str:
