@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import signal
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.fleet.conftest import worker_number
 from tests.fleet.dflash import Run, tiny_target
@@ -156,6 +159,51 @@ def test_a_half_written_newest_checkpoint_is_passed_over_and_said_so(scene: Scen
     assert any(f"step {step + 1}" in line for line in found["caveats"]), found["caveats"]
 
 
+@pytest.mark.report("g5")
+def test_an_interpreter_without_torch_is_refused_with_one_list_before_anything_is_staged(
+    scene: Scene,
+) -> None:
+    step = scene.run.save()
+    data = yaml.safe_load(scene.inventory.read_text())
+    data["evals"]["drafter"]["python"] = "/usr/bin/python3"
+    other = scene.inventory.with_name("system-python.yaml")
+    other.write_text(yaml.safe_dump(data))
+    error = dataclasses.replace(scene, inventory=other).hostkit("eval-latest", code=78)
+    assert any("torch" in fault for fault in error["faults"]), error
+    assert not list(inside(scene.fleet, "ct129", "/root/eval").glob(f"checkpoints/*step{step}-*"))
+
+
+def test_a_training_that_stands_still_is_said_and_evaluated_all_the_same(scene: Scene) -> None:
+    step = scene.run.save()
+    scene.run.process.signal(signal.SIGSTOP)
+    try:
+        found = scene.hostkit("eval-latest", "--quick", code=1)
+    finally:
+        scene.run.process.signal(signal.SIGCONT)
+    assert found["checkpoint"]["step"] == step
+    assert found["result"]["status"] == "complete"
+    assert any("STALLED" in words for words in found["bad"]), found["bad"]
+    scene.run.process.go_on()
+
+
+@pytest.mark.report("g9")
+def test_a_second_command_says_what_the_first_is_at_and_may_attach_to_it(scene: Scene) -> None:
+    step = scene.run.save()
+    with start(scene, "eval-latest", "--quick") as first:
+        assert first.stderr
+        for line in first.stderr:
+            if line.split()[:2] == ["one-block", "running"]:
+                break
+        busy = scene.hostkit("eval-latest", "--quick", code=75)
+        attached = scene.hostkit("eval-latest", "--quick", "--attach")
+        found = json.loads(first.communicate(timeout=300)[0])
+    assert f"step {step}" in busy["what"]
+    assert "--attach" in busy["hint"]
+    assert first.returncode == 0, found
+    assert attached["result"]["id"] == found["result"]["id"]
+    assert len(scene.archived(step)) == 1
+
+
 def test_a_command_that_is_killed_in_each_step_completes_when_it_is_given_again(scene: Scene) -> None:
     step = scene.run.save()
     identity, idle = scene.identity(), scene.processes()
@@ -181,16 +229,7 @@ def test_a_command_that_is_killed_in_each_step_completes_when_it_is_given_again(
 
 def killed_at(scene: Scene, step: str, state: str) -> bool:
     """Run eval-latest and kill it (SIGKILL) when a step is said to be in a state; False when it ended by itself."""
-    command = scene.fleet.hostkit_argv("eval-latest", "--json", "--inventory", str(scene.inventory))
-    with subprocess.Popen(
-        command,
-        env=scene.fleet.environment,
-        cwd=scene.fleet.home,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as laptop:
+    with start(scene, "eval-latest") as laptop:
         assert laptop.stderr
         for line in laptop.stderr:
             first, second, *_ = [*line.split(), "", ""]
@@ -199,3 +238,16 @@ def killed_at(scene: Scene, step: str, state: str) -> bool:
         ended = laptop.poll() is not None
         laptop.kill()
     return not ended
+
+
+def start(scene: Scene, *words: str) -> subprocess.Popen[str]:
+    """Begin a hostkit command on the laptop."""
+    return subprocess.Popen(
+        scene.fleet.hostkit_argv(*words, "--json", "--inventory", str(scene.inventory)),
+        env=scene.fleet.environment,
+        cwd=scene.fleet.home,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
