@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hostkit.harmless import harmless
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-__all__ = ["console", "harmless", "remote"]
+__all__ = ["console", "harmless", "harmless_document", "remote"]
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -26,6 +26,17 @@ def console(*, stderr: bool = False) -> Console:
             raise BrokenPipeError  # rich would end the process with a status of its own
 
     return Plain(stderr=stderr, markup=False, emoji=False, highlight=False, soft_wrap=False, width=width)
+
+
+def harmless_document(value: Any) -> Any:
+    """Return a document with every text in it made harmless: keys too, since metrics are named by whoever made them."""
+    if isinstance(value, str):
+        return harmless(value)
+    if isinstance(value, dict):
+        return {harmless_document(key): harmless_document(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [harmless_document(item) for item in value]
+    return value
 
 
 def remote(text: str, style: str = "") -> Text:

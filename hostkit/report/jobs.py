@@ -35,7 +35,7 @@ def show_jobs(console: Console, jobs: list[JobState], unreachable: dict[str, str
             name = f"{job.spec.kind} {job.spec.name}" if job.spec else "?"
             table.add_row(
                 job.host,
-                job.job,
+                Text(harmless(job.job)),
                 Text(harmless(name)),
                 Text(job.state, style=_STYLES.get(job.state, "red")),
                 moment(job.started_at or job.claimed_at),
@@ -55,12 +55,14 @@ def show_job(console: Console, job: JobState) -> None:
 
     style = _STYLES.get(job.state, "red")
     console.print(
-        Text.assemble(f"job {job.job} on {job.host}: ", (job.state, style), f", {harmless(job.reason or '')}")
+        Text.assemble(
+            f"job {harmless(job.job)} on {job.host}: ", (job.state, style), f", {harmless(job.reason or '')}"
+        )
     )
     for line in job.evidence:
         console.print(Text(f"  {harmless(line)}"))
-    missing = [f"{lever.name} ({harmless(lever.detail)})" for lever in job.levers if not lever.real]
-    real = [lever.name for lever in job.levers if lever.real]
+    missing = [harmless(f"{lever.name} ({lever.detail})") for lever in job.levers if not lever.real]
+    real = [harmless(lever.name) for lever in job.levers if lever.real]
     if real:
         console.print(
             Text(f"  levers: {', '.join(real)}" + (f"; not real: {', '.join(missing)}" if missing else ""))

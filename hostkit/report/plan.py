@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hostkit.report.console import remote
+from hostkit.liveness.words import size
+from hostkit.report.console import harmless_document, remote
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -14,6 +15,7 @@ def show(document: dict[str, Any], console: Console) -> None:
     """Print a `hostkit.plan/1` document."""
     from rich.text import Text
 
+    document = harmless_document(document)
     console.print(Text.assemble(("plan: ", "bold"), remote(document["title"])))
     for step in document["steps"]:
         console.print(
@@ -27,19 +29,19 @@ def show(document: dict[str, Any], console: Console) -> None:
 
 
 def _words(effect: dict[str, Any]) -> str:
-    import humanize
-
     words = f"{effect['kind']} {effect['host']}"
     if "path" in effect:
         words += f":{effect['path']}"
     if effect.get("bytes"):
-        words += f" ({humanize.naturalsize(effect['bytes'], binary=True)})"
+        words += f" ({size(effect['bytes'])})"
+    if "identity" in effect:
+        words += f" pid {effect['identity']['pid']}"
     if "argv" in effect:
         words += ": " + " ".join(effect["argv"])
     limits = effect.get("limits") or {}
     parts = []
     if "memory_bytes" in limits:
-        parts.append(f"memory {humanize.naturalsize(limits['memory_bytes'], binary=True)}")
+        parts.append(f"memory {size(limits['memory_bytes'])}")
     if "cpus" in limits:
         parts.append(f"{limits['cpus']} CPUs")
     if "wall_seconds" in limits:

@@ -110,10 +110,12 @@ def job_cancel(session: Session, job: str, host: str | None = None) -> Outcome:
     check(plan, protect(session.inventory, before))
     if session.dry_run:
         return Outcome(plan.document(), render=lambda console: _show_plan(console, plan))
+    if not state.final:  # written down before it, since a command may be cut amid it
+        Journal().record("job-cancel", host=state.host, job=state.job)
     transport = session.connections.transport(state.host)
     by = f"{getuser()}@{gethostname()}"
     ended = cancel(transport, session.inventory.hosts[state.host], _exact(state), by=by)
-    Journal().record("job-cancel", host=state.host, job=state.job, state=ended.state, reason=ended.reason)
+    Journal().record("job-cancelled", host=state.host, job=state.job, state=ended.state, reason=ended.reason)
     changed = [
         f"run {was.run}: {_who(was)} before, {_who(now)} after"
         for was, now in zip(before, _runs_beside(session, state.host), strict=True)
@@ -148,11 +150,9 @@ def _cancel_plan(state: JobState) -> Plan:
 
 
 def _show_plan(console: Console, plan: Plan) -> None:
-    for step in plan.steps:
-        console.print(f"{step.host}: {step.summary}")
-        for effect in step.effects:
-            what = effect.path or (f"pid {effect.identity.pid}" if effect.identity else "")
-            console.print(f"  {effect.kind} {what}")
+    from hostkit.report.plan import show
+
+    show(plan.document(), console)
 
 
 def _who(status: TrainStatus) -> str:

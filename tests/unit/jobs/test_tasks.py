@@ -83,7 +83,7 @@ def test_jobs_are_listed_logged_and_cancelled_by_the_beginning_of_their_id(
     )
     assert document(hostkit("job-cancel", state.job, "--json"))["job"]["state"] == "cancelled"
     journal = (tmp_path / "xdg" / "hostkit" / "journal.jsonl").read_text().splitlines()
-    assert [json.loads(line)["event"] for line in journal] == ["job-cancel", "job-cancel"]
+    assert [json.loads(line)["event"] for line in journal] == ["job-cancel", "job-cancelled", "job-cancelled"]
 
 
 def test_an_attempt_is_named_by_its_number(hostkit: Any, bench: Any) -> None:
