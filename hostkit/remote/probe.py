@@ -26,6 +26,7 @@ WORDS, LETTERS = 48, 300  # of an argv
 GPU_SECONDS = 4.0
 GPU_NAMES = ("index", "name", "use", "memory_used", "memory_total", "temperature")
 GPU_FIELDS = "index,name,utilization.gpu,memory.used,memory.total,temperature.gpu"
+YOUNG = 600  # seconds: no probe lives longer
 CAP_SYS_PTRACE = 19  # whoever has it sees all processes, hidepid or not
 # the clocks are asked for by number: time.CLOCK_BOOTTIME is not in every build
 CLOCK_BOOTTIME = getattr(time, "CLOCK_BOOTTIME", 7)
@@ -86,7 +87,7 @@ def _process_clock(clock: Dict[str, Any], rows: processes.Rows) -> Dict[str, Any
     hz = os.sysconf("SC_CLK_TCK")
     ticks = int(clock["boot"] * hz)
     own = rows[os.getpid()]["start_ticks"] if os.getpid() in rows else None
-    sane = own is None or -2 * hz <= ticks - own <= 600 * hz
+    sane = own is None or -2 * hz <= ticks - own <= YOUNG * hz
     kernel = clock["kernel"]
     wall = kernel if abs(kernel - clock["wall"]) > 2 else clock["wall"]
     return {"hz": hz, "ticks": ticks if sane else own, "sane": sane, "wall": wall}

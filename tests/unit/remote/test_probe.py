@@ -25,6 +25,12 @@ signal.sigwait([signal.SIGTERM])
 Start = Callable[..., "subprocess.Popen[bytes]"]
 
 
+@pytest.fixture(autouse=True)
+def any_age(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here the probe is part of a test run, which may be older than a probe ever gets."""
+    monkeypatch.setattr(probe, "YOUNG", 100 * 86400)
+
+
 @pytest.fixture
 def here(tmp_path: Path) -> Path:
     """A folder with a trainer of a name that no other process on this machine has."""
