@@ -11,7 +11,8 @@ def main() -> int:
         try:
             there.connect(sys.argv[1])
         except OSError as error:
-            print(f"connect to pve: {error.strerror}", file=sys.stderr)  # noqa: T201
+            # as ssh says it of a host that it connects to by itself
+            print(f"ssh: connect to host pve port 22: {error.strerror}", file=sys.stderr)  # noqa: T201
             return 1
         ssh.sendmsg([b"\0"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [there.fileno()]))])
     return 0

@@ -62,7 +62,7 @@ def test_down_leaves_no_process_and_no_file(live: Live) -> None:
     assert {live.who, hidden} <= set(everyone)
     ended = lifecycle.down(live.root)
     assert ended.survivors == []
-    assert ended.processes >= len(everyone)
+    assert ended.processes >= 5  # two servers, the training, the escaped, a command
     assert [who for who in everyone if processes.alive(who)] == []
     assert not live.root.path.exists()
     for command in commands:

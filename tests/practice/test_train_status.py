@@ -80,7 +80,7 @@ def test_a_host_on_the_way_that_is_gone_makes_it_unknown_and_is_named(
     assert lifecycle.stop_server(live.root, away)
     status = watch.now()
     assert (status["verdict"], status["exit"]) == ("UNKNOWN", 3)
-    assert [hop["name"] for hop in status["hops"] if hop["state"] == "failed"] == [away]
+    assert [hop["name"] for hop in status["hops"] if hop["state"] == "failed"] == [away], status["evidence"]
     assert [hop["name"] for hop in status["hops"] if hop["state"] == "ok"] == stood
     assert away in " ".join(str(line) for line in status["evidence"])
     lifecycle.start_server(live.root, away)
