@@ -1,7 +1,9 @@
 """Read checkpoints on the host where they are written: whole or not, and what they hold. Writes nothing.
 
-Travels to hosts: standard library only, Python 3.8 or newer. Also by itself: `python torchzip.py check FILE`,
-`python torchzip.py inspect FILE`, each answering with one JSON document on one line.
+Travels to hosts: standard library only, Python 3.8 or newer. Also by itself, each with one JSON document on one line:
+`python torchzip.py check FILE`, `inspect FILE`, `plan FILE --keys drafter,step`, `copy FILE OUT --keys …`, and
+`stream FILE --keys … --from N` (its bytes on stdout, the JSON on stderr). `--keys` are exactly what is taken; left
+out, all that holds tensors, and small metadata as plain data. The exit status is 0 when `code` is null.
 
 request: {"op": "look"|"check"|"inspect", "path": "/…", "marker": null, "weights": ["drafter"] | null}
 reply:   what `completeness.examine` says, and `code`: null, or why not in one word; for `inspect` also
@@ -10,18 +12,20 @@ reply:   what `completeness.examine` says, and `code`: null, or why not in one w
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
-from typing import Any, Iterable
+from typing import Any, Iterable, NoReturn
 
 import completeness
 import torchzip_archive
 import torchzip_inspect
+import torchzip_stream
 from completeness import IncompleteError
 from torchzip_archive import Archive
 from torchzip_pickle import PickleError
 
-NEEDS = ("completeness", "torchzip_archive", "torchzip_contents", "torchzip_inspect", "torchzip_pickle")
+NEEDS = ("completeness", "torchzip_archive", "torchzip_inspect", "torchzip_pickle", "torchzip_stream")
 
 
 def check(path: str, marker: str | None = None) -> dict[str, Any]:
@@ -79,6 +83,8 @@ def serve(request: dict[str, Any]) -> dict[str, Any]:
     path, marker = request["path"], request.get("marker")
     if request["op"] == "list":
         return {"candidates": completeness.candidates(path, request["pattern"], marker)}
+    if request["op"] == "plan":
+        return torchzip_stream.plan(path, request.get("keys"))
     if request["op"] == "look":
         return dict(completeness.examine(path, marker))
     if request["op"] == "check":
@@ -86,14 +92,36 @@ def serve(request: dict[str, Any]) -> dict[str, Any]:
     return inspect(path, marker, request.get("weights"))
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.exit(64, "%s: %s\n" % (self.prog, message))  # EX_USAGE; argparse would say 2
+
+
 def main(argv: list[str]) -> int:
-    """Run from a command line; the exit status is 0 for a whole checkpoint, 1 otherwise."""
-    if len(argv) != 2 or argv[0] not in ("look", "check", "inspect"):
-        print("usage: torchzip.py check|inspect|look FILE", file=sys.stderr)
-        return 64
-    reply = serve({"op": argv[0], "path": argv[1]})
-    print(json.dumps(reply))
-    return 0 if reply["complete"] and not reply.get("code") else 1
+    """Run from a command line."""
+    parser = _Parser(prog="torchzip.py")
+    parser.add_argument("op", choices=["look", "check", "inspect", "plan", "stream", "copy"])
+    parser.add_argument("file")
+    parser.add_argument("out", nargs="?")
+    parser.add_argument("--keys", type=lambda text: text.split(","))
+    parser.add_argument("--from", dest="begin", type=int, default=0)
+    parser.add_argument("--rate", type=int, help="bytes a second at most")
+    asked = parser.parse_args(argv)
+    exactly = asked.keys is not None
+    answer = sys.stdout
+    if asked.op == "copy":
+        if asked.out is None:
+            parser.error("copy FILE OUT: where to?")
+        reply = torchzip_stream.copy(asked.file, asked.out, asked.keys, exactly, asked.rate)
+    elif asked.op == "stream":
+        answer = sys.stderr
+        reply = torchzip_stream.stream(asked.file, asked.keys, exactly, asked.begin, asked.rate)
+    elif asked.op == "plan":
+        reply = torchzip_stream.plan(asked.file, asked.keys, exactly)
+    else:
+        reply = serve({"op": asked.op, "path": asked.file})
+    print(json.dumps(reply), file=answer)
+    return 0 if reply.get("complete", True) and not reply.get("code") else 1
 
 
 if __name__ == "__main__":

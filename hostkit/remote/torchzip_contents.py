@@ -97,6 +97,14 @@ class Tree:
         """Return a value as plain data: objects as their fields with their class's name, tensors as their shape."""
         return _Plain().tell(value, 0)
 
+    def whole(self, value: Any) -> Any:
+        """Return a value as plain data that loses nothing but classes; raises PickleError where it would."""
+        plain = _Plain(keep=True)
+        found = plain.tell(value, 0)
+        if plain.lost:
+            raise PickleError("it is too large, or of a kind that plain data cannot hold")
+        return found
+
 
 def load(data: bytes, at: int = 0) -> tuple[Tree, torchzip_pickle.Reader]:
     """Read one pickle; the reader tells where it ended and what it referred to."""
@@ -205,29 +213,42 @@ def _text(key: Any) -> str:
 class _Plain:
     """One telling, with a limit on how much is told."""
 
-    def __init__(self) -> None:
+    def __init__(self, keep: bool = False) -> None:
         self.left = MAX_PLAIN
+        self.keep = keep  # for a file, not for JSON: no number is turned into text
+        self.lost = False
+
+    def cut(self, instead: Any) -> Any:
+        """Tell something else than the value."""
+        self.lost = True
+        return instead
+
+    def key(self, key: Any) -> Any:
+        """Tell a dictionary's key."""
+        return key if self.keep and isinstance(key, (int, float, bool)) else _text(key)
 
     def tell(self, value: Any, depth: int) -> Any:
         self.left -= 1
         if self.left < 0 or depth > 12:
-            return "..."
+            return self.cut("...")
         if value is None or isinstance(value, bool):
             return value
         if isinstance(value, int):
-            return value if value.bit_length() <= 64 else "an integer of %d bits" % value.bit_length()
+            return (
+                value if value.bit_length() <= 64 else self.cut("an integer of %d bits" % value.bit_length())
+            )
         if isinstance(value, float):
-            return value if value - value == 0 else str(value)  # JSON has no NaN and no infinity
+            return value if self.keep or value - value == 0 else str(value)  # JSON has no NaN and no infinity
         if isinstance(value, str):
-            return value if len(value) <= MAX_TEXT else value[:MAX_TEXT] + "..."
+            return value if len(value) <= MAX_TEXT else self.cut(value[:MAX_TEXT] + "...")
         if isinstance(value, bytes):
-            return "%d bytes" % len(value)
+            return self.cut("%d bytes" % len(value))
         found = tensor(value)
         if found is not None:
-            return {"tensor": found["shape"], "dtype": found["dtype"]}
+            return self.cut({"tensor": found["shape"], "dtype": found["dtype"]})
         pairs = _pairs(value)
         if pairs is not None:
-            return {_text(key): self.tell(below, depth + 1) for key, below in pairs[: self.left + 1]}
+            return {self.key(key): self.tell(below, depth + 1) for key, below in pairs[: self.left + 1]}
         if isinstance(value, (list, tuple, Set)):
             items = value.items if isinstance(value, Set) else value
             return [self.tell(below, depth + 1) for below in items[: self.left + 1]]
@@ -237,7 +258,7 @@ class _Plain:
         if isinstance(value, Global):
             return str(value)
         if not isinstance(value, Call):
-            return "(%s)" % type(value).__name__
+            return self.cut("(%s)" % type(value).__name__)
         name = str(value.function)
         args = value.args if isinstance(value.args, tuple) else ()
         if (
@@ -253,7 +274,7 @@ class _Plain:
                 _text(key): self.tell(below, depth + 1) for key, below in value.state.pairs[: self.left + 1]
             }
             return fields if name == "argparse.Namespace" else {"object": name, "fields": fields}
-        return {"object": name}
+        return self.cut({"object": name})
 
 
 def _path(args: tuple[Any, ...]) -> str:

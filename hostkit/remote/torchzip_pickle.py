@@ -32,11 +32,12 @@ class Global:
 class Call:
     """An object that the pickle wants made by calling `function`, with what it then puts into it."""
 
-    __slots__ = ("args", "function", "items", "pairs", "state")
+    __slots__ = ("args", "function", "items", "new", "pairs", "state")
 
-    def __init__(self, function: Any, args: Any) -> None:
+    def __init__(self, function: Any, args: Any, new: bool = False) -> None:
         self.function = function
         self.args = args
+        self.new = new  # by the class's __new__ alone, instead of a call
         self.state: Any = None
         self.items: list[Any] = []
         self.pairs: list[tuple[Any, Any]] = []
@@ -209,9 +210,14 @@ def _call(reader: Reader) -> Call:
     return Call(reader.pop(), args)
 
 
+def _new(reader: Reader) -> Call:
+    args = reader.pop()
+    return Call(reader.pop(), args, new=True)
+
+
 def _call_with_names(reader: Reader) -> Call:
     named, args = reader.pop(), reader.pop()
-    return Call(reader.pop(), (args, named))
+    return Call(reader.pop(), (args, named), new=True)
 
 
 def _old_instance(reader: Reader) -> Call:
@@ -330,7 +336,7 @@ _PUSHES: dict[bytes, Callable[[Reader], Any]] = {
     b"i": _old_instance,
     b"o": _old_object,
     b"R": _call,
-    b"\x81": _call,
+    b"\x81": _new,
     b"\x92": _call_with_names,
     b"Q": _persistent,
     b"h": lambda reader: reader.memo[_byte(reader)],

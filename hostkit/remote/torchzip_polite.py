@@ -1,0 +1,130 @@
+"""Read stretches of a file and leave the page cache as it was: what others had in memory stays, what we pulled goes.
+
+Travels to hosts: standard library only, Python 3.8 or newer. Residency is asked of cachestat(2) (Linux 6.5), else of
+mincore(2); where neither tells, nothing is dropped, since that could take pages away from the run.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import platform
+import time
+from typing import Any, Iterator
+
+NEEDS = ()
+
+BLOCK = 4 << 20
+FOREIGN = 64 << 10  # a block with less than this in memory was nobody's
+_CACHESTAT = 451  # on every architecture since the numbers were made equal
+
+
+class Reader:
+    """Reads blocks of one file. Give `rate` (bytes a second) to be slower than the disk."""
+
+    def __init__(self, descriptor: int, rate: int | None = None) -> None:
+        self.descriptor = descriptor
+        self.rate = rate
+        self.resident = _residency(descriptor)
+        self.behind: list[tuple[int, int]] = []
+        self.buffer = bytearray(BLOCK)
+        self.began = time.monotonic()
+        self.read_bytes = 0
+        # read-ahead would pull megabytes that nobody wants, beyond each stretch: we say ourselves what comes next
+        _advise(descriptor, 0, 0, "POSIX_FADV_RANDOM")
+
+    def blocks(self, start: int, length: int) -> Iterator[memoryview]:
+        """Return the bytes of a stretch, block by block; each is valid until the next is asked for."""
+        end = start + length
+        ahead = self._announce(start, end)
+        at = start
+        while at < end:
+            here, drop = at, ahead
+            size = min(BLOCK - at % BLOCK, end - at)
+            ahead = self._announce(at + size, end)
+            view = memoryview(self.buffer)[:size]
+            got = 0
+            while got < size:
+                count = os.preadv(self.descriptor, [view[got:]], at + got)
+                if count == 0:
+                    return  # cut short meanwhile: the CRC will tell
+                got += count
+            at += size
+            self.read_bytes += size
+            if drop:
+                self.behind.append((here, size))
+            if len(self.behind) > 1:  # one block behind, so that what is being read is left alone
+                _advise(self.descriptor, *self.behind.pop(0), "POSIX_FADV_DONTNEED")
+            self._slow()
+            yield view
+
+    def _announce(self, at: int, end: int) -> bool:
+        """Have the kernel fetch the next block; return whether it was in nobody's use before."""
+        size = min(BLOCK - at % BLOCK, end - at)
+        if size <= 0:
+            return False
+        pages = self.resident(at, size)
+        _advise(self.descriptor, at, size, "POSIX_FADV_WILLNEED")
+        return pages is not None and pages * mmap.PAGESIZE <= FOREIGN
+
+    def _slow(self) -> None:
+        if self.rate:
+            early = self.began + self.read_bytes / self.rate - time.monotonic()
+            if early > 0:
+                time.sleep(early)
+
+    def close(self) -> None:
+        """Drop the last blocks."""
+        for start, size in self.behind:
+            _advise(self.descriptor, start, size, "POSIX_FADV_DONTNEED")
+        self.behind.clear()
+
+
+def _advise(descriptor: int, start: int, size: int, what: str) -> None:
+    if hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(descriptor, start, size, getattr(os, what))
+
+
+def _residency(descriptor: int) -> Any:
+    """Return a function that counts a stretch's pages in memory, or says None."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    for make in (_cachestat, _mincore):
+        ask = make(libc, descriptor)
+        if ask is not None and ask(0, mmap.PAGESIZE) is not None:
+            return ask
+    return lambda _start, _size: None
+
+
+def _cachestat(libc: Any, descriptor: int) -> Any:
+    if platform.system() != "Linux":
+        return None
+
+    def ask(start: int, size: int) -> int | None:
+        span, found = (ctypes.c_uint64 * 2)(start, size), (ctypes.c_uint64 * 5)()
+        return int(found[0]) if libc.syscall(_CACHESTAT, descriptor, span, found, 0) == 0 else None
+
+    return ask
+
+
+def _mincore(libc: Any, descriptor: int) -> Any:
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+    libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
+
+    def ask(start: int, size: int) -> int | None:
+        first = start // mmap.PAGESIZE * mmap.PAGESIZE
+        length = start + size - first
+        where = libc.mmap(None, length, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, first)
+        if where in (None, ctypes.c_void_p(-1).value):
+            return None
+        try:
+            pages = ctypes.create_string_buffer(-(-length // mmap.PAGESIZE))
+            if libc.mincore(where, length, pages) != 0:
+                return None
+            return sum(byte & 1 for byte in pages.raw)
+        finally:
+            libc.munmap(where, length)
+
+    return ask

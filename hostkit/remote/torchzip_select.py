@@ -1,0 +1,258 @@
+"""Lay out a smaller torch file with only the wanted keys of a larger one: byte for byte, before a byte is read.
+
+Travels to hosts: standard library only, Python 3.8 or newer.
+
+The layout is that of torch's own writer (PyTorchStreamWriter on miniz), since a loader may compute the places of
+storages instead of looking them up. It depends on nothing but the source's identity and the keys, so that a copy
+that was cut goes on at any byte. Every byte of it is covered by a CRC: `pieces` follow each other without a gap.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import struct
+import zlib
+from typing import Any
+
+import completeness
+import torchzip_archive
+import torchzip_contents
+import torchzip_polite
+from completeness import IncompleteError
+from torchzip_archive import Archive
+from torchzip_emit import Emitter
+from torchzip_pickle import Dict, PickleError
+
+NEEDS = (
+    "completeness",
+    "torchzip_archive",
+    "torchzip_contents",
+    "torchzip_emit",
+    "torchzip_pickle",
+    "torchzip_polite",
+)
+
+ALIGNMENT = 64
+WIDE = 0xFFFFFFFF
+SMALL = 1 << 16  # records beside pickle and storages: version, byte order, …
+
+
+class SelectError(Exception):
+    """The keys cannot be taken out of it; `code` says why in one word."""
+
+    def __init__(self, code: str, what: str, **more: Any) -> None:
+        super().__init__(what)
+        self.code = code
+        self.more = more
+
+
+class Piece:
+    """Consecutive bytes of the output: literal ones, or a stretch of the source."""
+
+    __slots__ = ("crc", "literal", "name", "offset", "size", "start")
+
+    def __init__(
+        self, start: int, size: int, crc: int, name: str, literal: bytes | None, offset: int
+    ) -> None:
+        self.start = start  # in the output
+        self.size = size
+        self.crc = crc
+        self.name = name  # of the source's record; "" for what lies between records
+        self.literal = literal
+        self.offset = offset  # in the source
+
+
+class Layout:
+    """The output, laid out."""
+
+    def __init__(self, path: str, keys: list[str] | None, exactly: bool) -> None:
+        self.pieces: list[Piece] = []
+        self.size = 0
+        self.dropped: list[str] = []
+        self.kept: list[str] = []
+        self.keys = keys
+        self.wanted_bytes = 0
+        self.unrecorded = 0
+        self.identity = identity(path)
+        with Archive(path) as archive:
+            emitter, made = self._selected(archive, keys, exactly)
+            self._write(archive, emitter, made)
+
+    def _selected(self, archive: Archive, keys: list[str] | None, exactly: bool) -> tuple[Emitter, bytes]:
+        tree = torchzip_archive.tree(archive)
+        entries = tree.top()
+        there = [key for key, _ in entries]
+        missing = [key for key in keys or [] if key not in there]
+        if missing or entries[0][0] == "":
+            raise SelectError(
+                "missing-key",
+                "no key %s; there are: %s" % (", ".join(missing), ", ".join(there[:40])),
+                keys=there,
+            )
+        out = Dict()
+        for key, value in entries:
+            tensors = bool(tree.tensors(value))
+            named = keys is not None and key in keys
+            if tensors and (named or keys is None):
+                out.pairs.append((key, value))
+            elif not tensors and (named or not exactly):
+                try:  # plain data, so that no allow-list is needed to load it
+                    out.pairs.append((key, tree.whole(value)))
+                except PickleError as why:
+                    if named:
+                        raise SelectError("layout", "key %s: %s" % (key, why)) from None
+                    self.dropped.append(key)
+                    continue
+            else:
+                self.dropped.append(key)
+                continue
+            self.kept.append(key)
+        emitter = Emitter()
+        made = emitter.pickle(out)
+        again, _ = torchzip_contents.load(made)
+        if again.foreign:
+            raise SelectError(
+                "unsafe", "the wanted keys need %s" % ", ".join(again.foreign), unsafe=again.foreign
+            )
+        return emitter, made
+
+    def _write(self, archive: Archive, emitter: Emitter, made: bytes) -> None:
+        top, directory = archive.top, []
+        byteorder = b"little"
+        if top + "byteorder" in archive.records:
+            byteorder = archive.read(top + "byteorder", SMALL)
+        storages = sorted(emitter.storages.items(), key=lambda item: item[1])
+        self.wanted_bytes = sum(emitter.sizes.values())
+        begin: list[tuple[str, bytes | str]] = [("data.pkl", made), (".format_version", b"1")]
+        begin += [(".storage_alignment", b"%d" % ALIGNMENT), ("byteorder", byteorder)]
+        begin += [("data/%d" % number, top + "data/" + key) for key, number in storages]
+        stamp = hashlib.sha256(made + json.dumps(self.identity).encode()).hexdigest()
+        serial = b"%040d" % (int(stamp, 16) % 10**40)
+        for name, content in [*begin, ("version", b"3\n"), (".data/serialization_id", serial)]:
+            directory.append(self._record(archive, (top + name).encode("utf-8", "replace"), content))
+        self._end(directory)
+
+    def _literal(self, data: bytes, name: str = "") -> None:
+        self.pieces.append(Piece(self.size, len(data), zlib.crc32(data), name, data, 0))
+        self.size += len(data)
+
+    def _record(
+        self, archive: Archive, name: bytes, content: bytes | str
+    ) -> tuple[bytes, int, int, int, int]:
+        """Write one record: header, padding to the alignment, payload, descriptor."""
+        at, offset, size = self.size, 0, len(content)
+        if isinstance(content, bytes):
+            crc = zlib.crc32(content)
+        else:
+            offset, size, _ = archive.begin(content)
+            crc = archive.records[content].crc
+            if (
+                size and not crc
+            ):  # torch's compute_crc32=False records none: read it twice, so that it has one
+                crc, self.unrecorded = _crc(archive.descriptor, offset, size), self.unrecorded + 1
+        wide = _wide(size, at)
+        flags = 0x0808 if size else 0x0800
+        start = at + 30 + len(name) + len(wide) + 4
+        padding = -start % ALIGNMENT
+        extra = wide + b"FB" + struct.pack("<H", padding) + b"Z" * padding
+        self._literal(
+            struct.pack("<4s5H3L2H", b"PK\3\4", 0, flags, 0, 0, 0, 0, 0, 0, len(name), len(extra))
+            + name
+            + extra
+        )
+        if isinstance(content, bytes):
+            self._literal(content, name.decode("utf-8", "replace"))
+        elif size:
+            self.pieces.append(Piece(self.size, size, crc, content, None, offset))
+            self.size += size
+        if size:
+            self._literal(struct.pack("<4sLQQ" if wide else "<4sLLL", b"PK\7\10", crc, size, size))
+        return name, flags, at, crc, size
+
+    def _end(self, directory: list[tuple[bytes, int, int, int, int]]) -> None:
+        out = []
+        for name, flags, at, crc, size in directory:
+            extra = _wide(size, at)
+            fields = (
+                b"PK\1\2",
+                0,
+                0,
+                flags,
+                0,
+                0,
+                0,
+                crc,
+                min(size, WIDE),
+                min(size, WIDE),
+                len(name),
+                len(extra),
+            )
+            out.append(
+                struct.pack("<4s6H3L2H", *fields)
+                + struct.pack("<3H2L", 0, 0, 0, 0, min(at, WIDE))
+                + name
+                + extra
+            )
+        raw, count, start = b"".join(out), len(directory), self.size
+        after = start + len(raw)
+        wide = struct.pack("<4sQ2H2L4Q", b"PK\6\6", 44, 0x031E, 0x002D, 0, 0, count, count, len(raw), start)
+        locator = struct.pack("<4sLQL", b"PK\6\7", 0, after, 1)
+        few = min(count, 0xFFFF)
+        end = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, few, few, min(len(raw), WIDE), min(start, WIDE), 0)
+        self._literal(raw + wide + locator + end)
+
+    def document(self) -> dict[str, Any]:
+        """Return the plan as the receiver needs it; `digest` tells two layouts apart."""
+        pieces = [[piece.size, piece.crc, piece.name] for piece in self.pieces]
+        stamp = hashlib.sha256(json.dumps([self.identity, pieces]).encode())
+        for piece in self.pieces:
+            stamp.update(piece.literal or b"")
+        return {
+            "size": self.size,
+            "wanted_bytes": self.wanted_bytes,
+            "crc_unrecorded": self.unrecorded,
+            "keys": self.keys,
+            "kept": self.kept,
+            "dropped": self.dropped,
+            "identity": self.identity,
+            "pieces": pieces,
+            "digest": stamp.hexdigest(),
+        }
+
+
+def _crc(descriptor: int, start: int, size: int) -> int:
+    reader, crc = torchzip_polite.Reader(descriptor), 0
+    for block in reader.blocks(start, size):
+        crc = zlib.crc32(block, crc)
+    reader.close()
+    return crc
+
+
+def _wide(size: int, at: int) -> bytes:
+    """Return the zip64 extra field; empty where 32 bits do."""
+    values = ([size, size] if size >= WIDE else []) + ([at] if at >= WIDE else [])
+    return struct.pack("<2H%dQ" % len(values), 1, 8 * len(values), *values) if values else b""
+
+
+def identity(path: str, descriptor: int | None = None) -> dict[str, int]:
+    """Return what tells the file from a later one under its name."""
+    look = os.stat(path) if descriptor is None else os.fstat(descriptor)
+    return {"size": look.st_size, "mtime_ns": look.st_mtime_ns, "inode": look.st_ino}
+
+
+def lay_out(path: str, keys: list[str] | None, exactly: bool = False) -> Layout:
+    """Return the layout for a whole torch file. Raises SelectError, IncompleteError, PickleError, OSError.
+
+    `keys`: top-level keys whose tensors are wanted; keys without tensors come as plain data, or only the named
+    ones with `exactly`. None: every key that holds tensors.
+    """
+    seen = completeness.examine(path)
+    if not seen["complete"]:
+        raise IncompleteError(str(seen["reason"]))
+    if seen["format"] != "torch-zip":
+        raise SelectError(
+            "layout", "keys can be taken out of torch zip files only, not of %s" % seen["format"]
+        )
+    return Layout(path, keys, exactly)

@@ -1,0 +1,209 @@
+"""Send a laid-out selection from the source: any byte onwards, every record's CRC checked on the way.
+
+Travels to hosts: standard library only, Python 3.8 or newer. Writes nothing on the source.
+
+On the wire: a marker line (what a login shell printed stands before it), then blocks, each after its length in four
+bytes; a block of length 0 ends them, and one line of JSON follows: `code` null, or why it ends before its end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import sys
+import zlib
+from typing import Any, Callable
+
+import completeness
+import torchzip_polite
+import torchzip_select
+from completeness import IncompleteError
+from torchzip_pickle import PickleError
+from torchzip_select import Layout, SelectError
+
+NEEDS = ("completeness", "torchzip_pickle", "torchzip_polite", "torchzip_select")
+
+Sink = Callable[[Any], None]
+
+
+class CrcError(Exception):
+    """A record does not have its recorded CRC; the message names it."""
+
+
+def plan(path: str, keys: list[str] | None, exactly: bool = False) -> dict[str, Any]:
+    """Return the layout's document; or `code` and `reason` why there is none."""
+    return guarded(lambda: torchzip_select.lay_out(path, keys, exactly).document())
+
+
+def guarded(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Return what the work returns, with `code` null; or the refusal's code and reason."""
+    try:
+        return dict(work(), code=None)
+    except SelectError as why:
+        return dict(why.more, code=why.code, reason=str(why))
+    except CrcError as why:
+        return {"code": "crc", "reason": str(why)}
+    except IncompleteError as why:
+        return {"code": "incomplete", "reason": str(why)}
+    except (PickleError, RecursionError, MemoryError) as why:
+        return {"code": "layout", "reason": str(why) or type(why).__name__}
+    except FileNotFoundError:
+        return {"code": "vanished", "reason": "vanished"}
+    except BrokenPipeError:
+        return {"code": "closed", "reason": "nobody reads any more"}
+    except OSError as error:
+        return {"code": "write" if error.filename is None else "unreadable", "reason": str(error.strerror)}
+
+
+def send(layout: Layout, path: str, sink: Sink, begin: int = 0, rate: int | None = None) -> dict[str, Any]:
+    """Give the sink the output's bytes from `begin`; return what was seen of the source on the way.
+
+    A record that `begin` cuts is read from there, and so proven by the receiver alone. Raises CrcError before the
+    record's last bytes are given away, so that a whole output is a proven one.
+    """
+    descriptor = completeness.open_quietly(path)
+    try:
+        if torchzip_select.identity(path, descriptor) != layout.identity:
+            raise SelectError("changed", "the source changed")
+        reader = torchzip_polite.Reader(descriptor, rate)
+        try:
+            between = b""  # headers and descriptors go out together
+            for piece in layout.pieces:
+                skip = max(0, begin - piece.start)
+                if skip >= piece.size:
+                    continue
+                if piece.literal is not None:
+                    between += piece.literal[skip:]
+                    continue
+                if between:
+                    sink(between)
+                between = b""
+                _stretch(reader, piece, skip, sink)
+            if between:
+                sink(between)
+        finally:
+            reader.close()
+        if torchzip_select.identity(path, descriptor) != layout.identity and os.fstat(descriptor).st_nlink:
+            raise SelectError("changed", "the source was written while it was read")
+        return {"replaced": _replaced(path, layout.identity), "read": reader.read_bytes, "size": layout.size}
+    finally:
+        os.close(descriptor)
+
+
+def _stretch(reader: torchzip_polite.Reader, piece: torchzip_select.Piece, skip: int, sink: Sink) -> None:
+    crc, left = 0, piece.size - skip
+    for block in reader.blocks(piece.offset + skip, left):
+        left -= len(block)
+        if not skip:
+            crc = zlib.crc32(block, crc)
+            if left == 0 and crc != piece.crc:
+                break
+        sink(block)
+    if left or (not skip and crc != piece.crc):
+        raise CrcError("record %s does not have its recorded CRC" % piece.name)
+
+
+def _replaced(path: str, before: dict[str, int]) -> bool:
+    """Return whether the name now holds another file, or none: ours was read to its end all the same."""
+    try:
+        return torchzip_select.identity(path)["inode"] != before["inode"]
+    except OSError:
+        return True
+
+
+def wire(request: dict[str, Any]) -> None:
+    """Answer a receiver: marker, blocks, one line of JSON."""
+    out = os.dup(1)
+    os.dup2(2, 1)
+
+    def block(data: Any) -> None:
+        _write(out, struct.pack("<I", len(data)))
+        _write(out, data)
+
+    def work() -> dict[str, Any]:
+        layout = torchzip_select.lay_out(request["path"], request["keys"])
+        if layout.document()["digest"] != request["digest"]:
+            raise SelectError("changed", "the source changed after it was looked at")
+        return send(layout, request["path"], block, request["begin"], request.get("rate"))
+
+    _write(out, ("\n" + request["marker"] + "\n").encode())
+    told = guarded(work)
+    if told["code"] != "closed":
+        _write(out, struct.pack("<I", 0) + json.dumps(told).encode() + b"\n")
+
+
+def _write(descriptor: int, data: Any) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def copy(path: str, target: str, keys: list[str] | None, exactly: bool, rate: int | None) -> dict[str, Any]:
+    """Write the selection to a file of this machine: `.part`, proven, flushed, then its name."""
+
+    def work() -> dict[str, Any]:
+        layout = torchzip_select.lay_out(path, keys, exactly)
+        part = target + ".part"
+        begin = resumed = proven(part, layout)
+        free = os.statvfs(os.path.dirname(os.path.abspath(target)))
+        if layout.size - begin > free.f_bavail * free.f_frsize:
+            room = free.f_bavail * free.f_frsize
+            raise SelectError("space", "%d bytes to write, %d free" % (layout.size - begin, room))
+        told = _write_part(layout, path, part, begin, rate)
+        if begin:  # a record that was cut was read from there only: what lay there from before is proven now
+            begin = proven(part, layout)
+            if begin < layout.size:
+                told = _write_part(layout, path, part, begin, rate)
+        os.rename(part, target)
+        more = {"kept": layout.kept, "dropped": layout.dropped, "wanted_bytes": layout.wanted_bytes}
+        return dict(told, resumed_at=resumed, **more)
+
+    return guarded(work)
+
+
+def _write_part(layout: Layout, path: str, part: str, begin: int, rate: int | None) -> dict[str, Any]:
+    out = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.ftruncate(out, begin)
+        os.lseek(out, begin, os.SEEK_SET)
+        told = send(layout, path, lambda data: _write(out, data), begin, rate)
+        os.fsync(out)
+        return told
+    finally:
+        os.close(out)
+
+
+def proven(part: str, layout: Layout) -> int:
+    """Return up to where a partial output is what it should be: to the end of its last good piece, or its own end."""
+    good = 0
+    try:
+        with open(part, "rb") as file:
+            for piece in layout.pieces:
+                crc, left = 0, piece.size
+                while left:
+                    block = file.read(min(left, 1 << 20))
+                    if not block:
+                        return (
+                            piece.start + piece.size - left
+                        )  # goes on here; the whole record is proven at its end
+                    crc, left = zlib.crc32(block, crc), left - len(block)
+                if crc != piece.crc:
+                    return good
+                good = piece.start + piece.size
+    except OSError:
+        return 0
+    return good
+
+
+def stream(path: str, keys: list[str] | None, exactly: bool, begin: int, rate: int | None) -> dict[str, Any]:
+    """Write the selection's bytes from `begin` to standard output."""
+    return guarded(
+        lambda: send(
+            torchzip_select.lay_out(path, keys, exactly),
+            path,
+            lambda data: _write(sys.stdout.fileno(), data),
+            begin,
+            rate,
+        )
+    )

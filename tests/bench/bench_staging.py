@@ -1,0 +1,185 @@
+"""Taking the weights out of a checkpoint, against copying all of it and against what torch does; in turn, in one go.
+
+    python tests/bench/bench_staging.py [ROUNDS [MEBIBYTES [FOLDER]]]
+
+Makes a checkpoint on the spot, a seventh of it weights, drops it from the page cache before each turn, and prints
+the medians of wall seconds, CPU seconds, peak memory and what stayed in the page cache of the source.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+REMOTE = Path(__file__).resolve().parents[2] / "hostkit" / "remote"
+BUDGETS = {
+    "bytes shipped / wanted": ("at most", 1.001),
+    "wall, full cp / hostkit": ("at least", 6.0),
+    "CPU, full cp / hostkit": ("at least", 6.0),
+    "CPU, torch on the source / hostkit": ("at least", 2.5),
+    "memory, torch on the source / hostkit": ("at least", 20.0),
+    "wall, hostkit / copy_file_range": ("at most", 1.6),
+    "page cache left, MiB": ("at most", 16.0),
+    "resident pages lost, %": ("at most", 1.0),
+}
+TORCH = (
+    "import sys, torch; c = torch.load(sys.argv[1], mmap=True, weights_only=True);"
+    "torch.save({'drafter': c['drafter'], 'step': c['step']}, sys.argv[2]);"
+    "f = open(sys.argv[2], 'rb'); import os; os.fsync(f.fileno())"
+)
+CP = "import shutil, sys, os; shutil.copyfile(*sys.argv[1:3]); f = open(sys.argv[2], 'rb'); os.fsync(f.fileno())"
+RANGE = """
+import os, sys
+sys.path.insert(0, %r)
+import torchzip_select
+source, target = os.open(sys.argv[1], os.O_RDONLY), os.open(sys.argv[2], os.O_WRONLY | os.O_CREAT)
+for piece in torchzip_select.lay_out(sys.argv[1], ['drafter', 'step']).pieces:
+    if piece.literal is not None:
+        os.pwrite(target, piece.literal, piece.start)
+        continue
+    done = 0
+    while done < piece.size:
+        done += os.copy_file_range(source, target, piece.size - done, piece.offset + done, piece.start + done)
+os.fsync(target)
+""" % str(REMOTE)  # fmt: skip
+# A child starts with its parent's peak memory, so that a small one must come from a small parent.
+MEASURE = """
+import json, os, resource, sys, time
+began = time.perf_counter()
+pid = os.spawnvp(os.P_NOWAIT, sys.argv[1], sys.argv[1:])
+_, status, usage = os.wait4(pid, 0)
+print(json.dumps([time.perf_counter() - began, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, status]))
+"""
+
+
+def make(path: Path, mebibytes: int) -> int:
+    """Save a checkpoint of about that size; return the bytes of its weights. In its own process: torch is large."""
+    code = (
+        "import sys, torch\n"
+        f"n, layers = {mebibytes} * 2**20 // 4 // 7 // 24, 24\n"
+        "weights = {f'layers.{i}.weight': torch.randn(n) for i in range(layers)}\n"
+        "state = {i: {'exp_avg': torch.randn(n * 3), 'exp_avg_sq': torch.randn(n * 3)} for i in range(layers)}\n"
+        "torch.save({'optimizer': state, 'drafter': weights, 'step': 4000}, sys.argv[1])\n"
+        "print(n * layers * 4)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, path], check=True, capture_output=True, text=True)
+    return int(done.stdout)
+
+
+def resident(path: Path) -> int:
+    """Return how many bytes of a file are in memory (cachestat, else mincore)."""
+    sys.path.insert(0, str(REMOTE))
+    import torchzip_polite
+
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        found = torchzip_polite._residency(descriptor)(0, path.stat().st_size)
+        return int(found or 0) * os.sysconf("SC_PAGESIZE")
+    finally:
+        os.close(descriptor)
+
+
+def forget(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    os.fsync(descriptor)
+    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(descriptor)
+
+
+def turn(words: list[str], source: Path, target: Path) -> tuple[float, float, float, float]:
+    """Return wall and CPU seconds, peak MiB, and the MiB of the source that are in memory afterwards."""
+    forget(source)
+    target.unlink(missing_ok=True)
+    ctypes.CDLL(None).sync()
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", MEASURE, *words], check=True, capture_output=True, text=True
+    )
+    wall, cpu, peak, status = __import__("json").loads(done.stdout.splitlines()[-1])
+    if status:
+        raise SystemExit(f"{words} failed: {done.stdout} {done.stderr}")
+    return wall, cpu, peak, resident(source) / 2**20
+
+
+def main() -> int:
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
+    mebibytes = int(sys.argv[2]) if len(sys.argv) > 2 else 1400
+    base = sys.argv[3] if len(sys.argv) > 3 else "/var/tmp"
+    with tempfile.TemporaryDirectory(dir=base) as name:
+        source, target = Path(name) / "checkpoint.pt", Path(name) / "out.pt"
+        wanted = make(source, mebibytes)
+        python, torchzip = sys.executable, str(REMOTE / "torchzip.py")
+        ways = {
+            "cp": [python, "-S", "-c", CP, str(source), str(target)],
+            "hostkit": [python, "-S", torchzip, "copy", str(source), str(target), "--keys", "drafter,step"],
+            "torch": [python, "-c", TORCH, str(source), str(target)],
+            "range": [python, "-S", "-c", RANGE, str(source), str(target)],
+        }
+        seen: dict[str, list[tuple[float, float, float, float]]] = {way: [] for way in ways}
+        shipped = 0
+        for number in range(rounds):
+            for way in ways if number % 2 else reversed(ways):
+                seen[way].append(turn(ways[way], source, target))
+                if way == "hostkit":
+                    shipped = target.stat().st_size
+        lost = pages_lost(ways["hostkit"], source, target)
+        report(seen, shipped / wanted, lost, source.stat().st_size)
+    return 0
+
+
+def pages_lost(words: list[str], source: Path, target: Path) -> float:
+    """Return the per cent of a quarter of the file, in memory before, that a copy takes away."""
+    forget(source)
+    descriptor = os.open(source, os.O_RDONLY)
+    size = source.stat().st_size
+    for at in range(size * 3 // 4, size, 1 << 20):
+        os.pread(descriptor, 1 << 20, at)
+    os.close(descriptor)
+    before = resident(source)
+    target.unlink(missing_ok=True)
+    subprocess.run(words, check=True, capture_output=True)
+    return max(0.0, 100 * (before - resident(source)) / before)
+
+
+def report(
+    seen: dict[str, list[tuple[float, float, float, float]]], bytes_ratio: float, lost: float, size: int
+) -> None:
+    def middle(way: str, index: int) -> float:
+        return statistics.median(one[index] for one in seen[way])
+
+    def ratio(above: str, below: str, index: int) -> float:
+        pairs = zip(seen[above], seen[below], strict=True)
+        return statistics.median(one[index] / other[index] for one, other in pairs)
+
+    print(f"a checkpoint of {size / 2**30:.2f} GiB, {len(seen['cp'])} interleaved rounds, medians")
+    for way in seen:
+        print(
+            f"  {way:8} wall {middle(way, 0):6.2f} s   CPU {middle(way, 1):6.2f} s   peak {middle(way, 2):6.0f} MiB"
+            f"   of the source in memory afterwards {middle(way, 3):7.1f} MiB"
+        )
+    found = {
+        "bytes shipped / wanted": bytes_ratio,
+        "wall, full cp / hostkit": ratio("cp", "hostkit", 0),
+        "CPU, full cp / hostkit": ratio("cp", "hostkit", 1),
+        "CPU, torch on the source / hostkit": ratio("torch", "hostkit", 1),
+        "memory, torch on the source / hostkit": ratio("torch", "hostkit", 2),
+        "wall, hostkit / copy_file_range": ratio("hostkit", "range", 0),
+        "page cache left, MiB": middle("hostkit", 3),
+        "resident pages lost, %": lost,
+    }
+    for what, value in found.items():
+        side, budget = BUDGETS[what]
+        good = value <= budget if side == "at most" else value >= budget
+        print(f"  {what:40} {value:8.3f}   {side} {budget:g}   {'reached' if good else 'NOT REACHED'}")
+
+
+if __name__ == "__main__":
+    started = time.monotonic()
+    code = main()
+    print(f"  {time.monotonic() - started:.0f} s in all")
+    sys.exit(code)
