@@ -93,7 +93,7 @@ def fits(contents: Contents, *, step: int | None = None, weights: list[str] | No
         notes.append(f"loading needs an allow-list for: {_few(foreign)}")
     if len(foreign) < len(contents.globals):
         problems.append("it holds sharded (distributed) tensors, which the harness does not load")
-    key, tensors = _weights(contents, weights)
+    key, tensors = weights_of(contents, weights)
     if key is None:
         problems.append(f"no drafter weights among its keys: {_few(keys)}")
         return Fit(problems=tuple(problems), notes=tuple(notes), step=contents.step)
@@ -112,7 +112,7 @@ def fits(contents: Contents, *, step: int | None = None, weights: list[str] | No
     )
 
 
-def _weights(contents: Contents, weights: list[str] | None) -> tuple[str | None, list[TensorFacts]]:
+def weights_of(contents: Contents, weights: list[str] | None) -> tuple[str | None, list[TensorFacts]]:
     """Return the key under which the harness finds the tensors, and the tensors."""
     flat = [one for one in contents.tensors if len(one.path) == 1]
     if flat and all(entry.tensors for entry in contents.top):

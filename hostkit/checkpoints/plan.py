@@ -9,7 +9,9 @@ from typing import Any
 
 from pydantic import Field
 
-from hostkit.checkpoints.models import Candidate, Contents, Value
+from hostkit.checkpoints.method import FOLDERS, Chosen, Method, choose_method
+from hostkit.checkpoints.models import Candidate, Contents, File, Value
+from hostkit.checkpoints.pulling import command
 from hostkit.checkpoints.reading import inspect_checkpoint
 from hostkit.errors import CannotCreateError, DataError, HostkitError
 from hostkit.inventory.models import Inventory
@@ -39,8 +41,12 @@ class StagePlan(Value):
     method: str = "full"
     why: str = "the whole checkpoint by rsync, which goes on where it was cut"
     route: tuple[str, ...] = ()
-    argv: tuple[str, ...] = ()
+    argv: tuple[str, ...] = ()  # run on the destination: rsync, or the way to the source's interpreter
     names: str = ""
+    files: tuple[File, ...] = ()
+    selection: dict[str, Any] | None = None  # the smaller file, laid out; None: files as they are
+    rate: int | None = None
+    refused: str | None = None  # why the method that was asked for cannot be used
     room: dict[str, Any] = Field(default_factory=dict)
     arrived: int = 0
     holder: dict[str, Any] | None = None
@@ -64,10 +70,13 @@ class StagePlan(Value):
         if not contents.complete:
             what = "source vanished" if contents.code == "vanished" else f"not complete: {contents.reason}"
             return [DataError(f"{self.source_path}: {what}", where=self.source, hint="choose again")]
+        if self.refused:
+            hint = "`--full` copies the whole checkpoint"
+            return [DataError(f"{self.source_path}: {self.refused}", where=self.source, hint=hint)]
         if self.staged:
             return []
         for host, tools in ((self.source, contents.tools), (self.destination, self.destination_tools)):
-            if not tools.get("rsync"):
+            if not tools.get("rsync") and self.selection is None:
                 hint = "install rsync there; hostkit installs nothing"
                 found.append(CannotCreateError(f"rsync missing on {host}", where=host, hint=hint))
         free, reserve = int(self.room.get("free", 0)), int(self.room.get("reserve", 0))
@@ -81,7 +90,7 @@ class StagePlan(Value):
                 )
             )
         inodes = self.room.get("inodes")
-        if inodes is not None and inodes < len(contents.files) + 8:
+        if inodes is not None and inodes < len(self.files) + 8:
             found.append(CannotCreateError(f"not enough inodes: {inodes} free", where=where))
         if not self.room.get("writable", True):
             found.append(
@@ -113,9 +122,13 @@ def plan_stage(
     dest_dir: str,
     *,
     contents: Contents | None = None,
+    method: Method = "auto",
     rate: int | None = None,
 ) -> StagePlan:
-    """Look at both sides and plan. Writes nothing anywhere. `rate`: bytes a second at most."""
+    """Look at both sides and plan. Writes nothing anywhere. `rate`: bytes a second at most.
+
+    `method`: the needed tensors alone (weights), the whole checkpoint by rsync (full), or what saves bytes (auto).
+    """
     source = inventory.runs[run].host
     saved = inventory.runs[run].checkpoints
     if contents is None:
@@ -125,7 +138,10 @@ def plan_stage(
             candidate.path,
             marker=marker_of(saved.marker if saved else None, candidate.step),
         )
-    name = f"{run}-step{candidate.step}-{_fingerprint(source, contents)}"
+    chosen = choose_method(
+        connections, inventory, source, contents, list(saved.weights) if saved else [], method=method
+    )
+    name = f"{run}-step{candidate.step}-{_fingerprint(source, contents, chosen)}"
     reply = run_program(
         connections.transport(dest_host),
         inventory.hosts[dest_host].python,
@@ -134,8 +150,9 @@ def plan_stage(
         timeout=60,
     )
     route = route_between(connections, inventory, source, dest_host)
-    whole = contents.format not in ("sharded", "huggingface", "dcp") or candidate.path.endswith(".index.json")
+    whole = contents.format not in FOLDERS or candidate.path.endswith(".index.json")
     base = posixpath.dirname(candidate.path) if whole else candidate.path
+    selected = chosen.selection is not None
     return StagePlan(
         run=run,
         step=candidate.step,
@@ -146,12 +163,22 @@ def plan_stage(
         name=name,
         entry=posixpath.basename(candidate.path) if whole else ".",
         format=contents.format,
-        bytes=sum(file.size for file in contents.files),
+        bytes=chosen.selection["size"] if chosen.selection else sum(file.size for file in chosen.files),
         contents=contents,
+        method=chosen.method,
+        why=chosen.why,
         route=tuple(hop.name for hop in route.hops),
-        argv=tuple(_rsync(route, contents, reply.get("tools", {}), rate)),
+        argv=tuple(
+            command(route, inventory, contents.tools)
+            if selected
+            else _rsync(route, contents, reply.get("tools", {}), rate)
+        ),
         # "/./" ends what is left behind of the path; NUL-ended names reach no shell, whatever they hold
-        names="".join(f"{base}/./{file.name}\0" for file in contents.files),
+        names="" if selected else "".join(f"{base}/./{file.name}\0" for file in chosen.files),
+        files=chosen.files,
+        selection=chosen.selection,
+        refused=chosen.refused,
+        rate=rate,
         room=reply.get("room", {}),
         arrived=reply.get("arrived", 0),
         holder=reply.get("holder"),
@@ -172,14 +199,11 @@ def route_between(connections: Connections, inventory: Inventory, source: str, d
     return Route.to(inventory, source, here=destination)
 
 
-def _fingerprint(source: str, contents: Contents) -> str:
-    """Return eight digits that differ for another file, or the same file saved again."""
-    identity = [
-        source,
-        contents.path,
-        *contents.identity,
-        [(file.name, file.size) for file in contents.files],
-    ]
+def _fingerprint(source: str, contents: Contents, chosen: Chosen) -> str:
+    """Return eight digits that differ for another file, the same file saved again, or another choice from it."""
+    files = [(file.name, file.size) for file in chosen.files]
+    kept = chosen.selection["digest"] if chosen.selection else None
+    identity = [source, contents.path, *contents.identity, files, kept]
     return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:8]
 
 

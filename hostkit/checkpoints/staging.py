@@ -14,8 +14,10 @@ from typing import Any
 
 from pydantic import Field
 
+from hostkit.checkpoints.method import Method
 from hostkit.checkpoints.models import Candidate, Value
 from hostkit.checkpoints.plan import StagePlan, marker_of, plan_stage
+from hostkit.checkpoints.pulling import broken, copy_request, refusal
 from hostkit.checkpoints.reading import look
 from hostkit.checkpoints.rsync_exit import failure
 from hostkit.errors import BusyError, CannotCreateError, DataError, HostkitError
@@ -24,6 +26,7 @@ from hostkit.transport.connections import Connections
 from hostkit.transport.program import run_program
 
 KEEP = 3  # staged checkpoints of a run that stay
+TRIES = 3  # of a copy that went on from an earlier one and then did not prove whole
 POLL = 1.0  # seconds between two looks at the copy's progress
 
 Progress = Callable[[str, int, int], None]
@@ -59,11 +62,12 @@ def stage(
     *,
     progress: Progress | None = None,
     plan: StagePlan | None = None,
+    method: Method = "auto",
     keep: int = KEEP,
 ) -> Staged:
     """Stage one checkpoint, or find it staged. `plan`: what `plan_stage` returned, where it was shown before."""
     began = time.monotonic()
-    plan = plan or plan_stage(connections, inventory, run, candidate, dest_host, dest_dir)
+    plan = plan or plan_stage(connections, inventory, run, candidate, dest_host, dest_dir, method=method)
     return _Staging(connections, inventory, plan, progress or _silent, keep).go(began)
 
 
@@ -80,12 +84,13 @@ class _Staging:
         self.plan = plan
         self.progress = progress
         self.keep = keep
+        self.tries = 0
 
     def go(self, began: float) -> Staged:
-        for obstacle in self.plan.obstacles():
+        plan = self.plan
+        for obstacle in plan.obstacles():
             raise obstacle
-        found = self._staged_already(began) if self.plan.staged else None
-        resumed = self.plan.arrived
+        found = self._staged_already(began) if plan.staged else None
         while found is None:
             reply = self._receive()
             if reply.get("refused") == "busy":
@@ -95,17 +100,26 @@ class _Staging:
             resumed = reply.get("resumed_at", 0)
             self._judge(reply)
             if "damaged" in reply:
-                self._receiver("discard")
-                if resumed:
-                    continue  # what lay there from before may have been at fault: once more, from the first byte
-                raise DataError(
-                    f"the copy does not prove whole: {reply['damaged']}",
-                    where=f"{self.plan.source}:{self.plan.source_path}",
-                    hint="damaged on the source's disk, or on the way; nothing was staged",
-                )
-            self._same_source()
-            found = self._publish(reply["proofs"], resumed, began)
+                self._damaged(reply, resumed)
+                continue
+            if plan.selection is None:
+                self._same_source()
+            found = self._publish(reply, resumed, began)
         return found
+
+    def _damaged(self, reply: dict[str, Any], resumed: int) -> None:
+        """Return where what lay there from before may be at fault, which is thrown away then; raise otherwise."""
+        self.tries += 1
+        if resumed and self.tries < TRIES:
+            if self.plan.selection is None:
+                self._receiver("discard")  # a selection goes on at its last good record instead
+            return
+        self._receiver("discard")
+        raise DataError(
+            f"the copy does not prove whole: {reply['damaged']}",
+            where=f"{self.plan.source}:{self.plan.source_path}",
+            hint="damaged on the source's disk, or on the way; nothing was staged",
+        )
 
     def _staged_already(self, began: float) -> Staged | None:
         self.progress("prove", self.plan.bytes, self.plan.bytes)
@@ -119,16 +133,11 @@ class _Staging:
         plan = self.plan
         replies: list[dict[str, Any]] = []
         errors: list[BaseException] = []
-        request = {
-            "argv": list(plan.argv),
-            "names": plan.names,
-            "files": [file.model_dump() for file in plan.contents.files],
-            "format": plan.format,
-        }
+        op, request = copy_request(plan)
 
         def work() -> None:
             try:
-                replies.append(self._receiver("receive", **request))
+                replies.append(self._receiver(op, **request))
             except BaseException as error:  # noqa: BLE001  (raised again by the one who waits)
                 errors.append(error)
 
@@ -181,9 +190,11 @@ class _Staging:
             )
         if reply.get("refused"):
             raise CannotCreateError(str(reply["what"]), where=where)
-        error = failure(
+        judged = failure if plan.selection is None else broken
+        error = judged(
             int(reply["exit"]), str(reply["said"]), source=plan.source, destination=plan.destination
         )
+        error = error or refusal(reply.get("trailer", {}), f"{plan.source}:{plan.source_path}")
         if error is not None:
             raise error
 
@@ -208,8 +219,8 @@ class _Staging:
             hint="nothing was staged; the same command chooses again",
         )
 
-    def _publish(self, proofs: list[dict[str, Any]], resumed: int, began: float) -> Staged:
-        plan = self.plan
+    def _publish(self, came: dict[str, Any], resumed: int, began: float) -> Staged:
+        plan, proofs = self.plan, came["proofs"]
         sha256 = proofs[0]["sha256"]
         if len(proofs) > 1:
             lines = sorted(f"{one['name']}\0{one['sha256']}\n" for one in proofs)
@@ -229,6 +240,9 @@ class _Staging:
             | plan.contents.model_dump(include={"path", "size", "mtime_ns", "inode"}),
             "files": proofs,
         }
+        if plan.selection is not None:
+            manifest |= {key: plan.selection[key] for key in ("kept", "dropped", "wanted_bytes")}
+            manifest["source_gone"] = bool(came["trailer"].get("replaced"))  # read to its end all the same
         reply = self._receiver("publish", manifest=manifest, keep=self.keep)
         if reply.get("refused") == "busy":
             self._wait()

@@ -6,8 +6,8 @@ Travels to hosts: standard library only, Python 3.8 or newer.
     <folder>/.staging/<name>/        one on its way
     <folder>/.staging/<name>.lock    held (flock) by the process that copies, and by its rsync
 
-ops: prepare (looks only), receive (rsync, then proof), publish (final name), prove (a staged one, again),
-progress, discard. A reply with `refused` says in one word why not, and `what` in a sentence.
+ops: prepare (looks only), receive (rsync, then proof), pull (a selection), publish (final name), prove (a staged
+one, again), progress, discard. A reply with `refused` says in one word why not, and `what` in a sentence.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ from typing import Any
 
 import completeness
 import receiver_keep
+import receiver_pull
 import torchzip_inspect
 import torchzip_verify
 
-NEEDS = ("completeness", "receiver_keep", "torchzip_inspect", "torchzip_verify")
+NEEDS = ("completeness", "receiver_keep", "receiver_pull", "torchzip_inspect", "torchzip_verify")
 
 MANIFEST = "manifest.json"
 TAIL = 4000  # characters of rsync's complaints that are kept
@@ -193,6 +194,15 @@ def receive(place: Place, request: dict[str, Any]) -> dict[str, Any]:
         return reply
 
 
+def pull(place: Place, request: dict[str, Any]) -> dict[str, Any]:
+    """Take a selection that a program on the source sends, each piece proven as it comes. Not at the final name yet."""
+    _humble()
+    with Claim(place) as claim:
+        _need_room(place, request["plan"]["size"], 1)
+        os.makedirs(place.partial, mode=0o700, exist_ok=True)
+        return receiver_pull.pull(os.path.join(place.partial, request["entry"]), request, claim.number)
+
+
 def _proof(place: Place, request: dict[str, Any]) -> dict[str, Any]:
     proofs = []
     for one in request["files"]:
@@ -299,6 +309,8 @@ def serve(request: dict[str, Any]) -> dict[str, Any]:
             return {"arrived": place.arrived(), "holder": place.holder()}
         if op == "receive":
             return receive(place, request)
+        if op == "pull":
+            return pull(place, request)
         if op == "publish":
             return publish(place, request)
         if op == "prove":

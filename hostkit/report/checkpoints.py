@@ -57,7 +57,7 @@ def show_plan(console: Console, plan: StagePlan) -> None:
 
     room = plan.room
     rows = [
-        ("checkpoint", f"step {plan.step} of {plan.run}, {plan.format}, {size(plan.bytes)}"),
+        ("checkpoint", f"step {plan.step} of {plan.run}, {plan.format}, {size(plan.contents.size or 0)}"),
         ("from", f"{plan.source}:{plan.source_path}"),
         ("to", f"{plan.destination}:{plan.path}"),
         ("route", " → ".join(reversed(plan.route)) + f" (pulled by {plan.destination})"),

@@ -57,6 +57,8 @@ def checkpoints(session: Session, run: str | None = None) -> Outcome:
         "step": "the step (default: the newest complete one of the live attempt)",
         "to": "the host that it is staged to, instead of the evaluation's",
         "folder": "the folder there (default: `staged` in the evaluation's workspace)",
+        "full": "the whole checkpoint by rsync (default: only what an evaluation needs, where that saves bytes)",
+        "rate": "bytes a second at most, such as 50MB (default: as fast as idle priority gives)",
     },
     acts=True,
 )
@@ -68,6 +70,8 @@ def stage(
     step: str | None = None,
     to: str | None = None,
     folder: str | None = None,
+    full: bool = False,
+    rate: str | None = None,
 ) -> Outcome:
     """Copy a checkpoint to where it is read: proven whole there, and under its final name only then.
 
@@ -77,12 +81,13 @@ def stage(
     from hostkit.checkpoints import stage as execute
     from hostkit.errors import DataError
 
+    number, limit = None if step is None else _step(step), _rate(rate)
     run, host, where = _destination(session, run, eval, to, folder)
     session.say(f"looking at {run} …")
     status, choice = _choose(session, run)
     chosen = (
-        choose_step([one.candidate for one in choice.ranked], _step(step))
-        if step is not None
+        choose_step([one.candidate for one in choice.ranked], number)
+        if number is not None
         else choice.chosen
     )
     if chosen is None:
@@ -91,10 +96,19 @@ def stage(
             where=status.host.name,
             hint="`hostkit checkpoints` says why",
         )
-    if step is None:
+    if number is None:
         for one in choice.passed_over:
             session.say(f"step {one.candidate.step} was passed over: {one.why}")
-    plan = plan_stage(session.connections, session.inventory, run, chosen, host, where)
+    plan = plan_stage(
+        session.connections,
+        session.inventory,
+        run,
+        chosen,
+        host,
+        where,
+        method="full" if full else "auto",
+        rate=limit,
+    )
     _guard(session, plan, status)
     if session.dry_run:
         return _planned(plan)
@@ -124,6 +138,18 @@ def _step(text: str) -> int:
     if not text.isascii() or not text.isdigit():
         raise UsageError(f"--step {text}: a step is a number, such as 4000")
     return int(text)
+
+
+def _rate(text: str | None) -> int | None:
+    from hostkit.errors import UsageError
+    from hostkit.inventory.units import size_bytes
+
+    if text is None:
+        return None
+    try:
+        return size_bytes(text)
+    except ValueError as error:
+        raise UsageError(f"--rate: {error}") from error
 
 
 def _choose(session: Session, run: str) -> tuple[TrainStatus, Choice]:
@@ -201,7 +227,9 @@ def _planned(plan: StagePlan) -> Outcome:
     obstacles = plan.obstacles()
     made = Plan(title=f"stage step {plan.step} of {plan.run}", steps=(plan.step_of_plan(),))
     document = made.document() | {
-        "stage": plan.model_dump(mode="json", exclude={"contents", "names"})
+        "stage": plan.model_dump(
+            mode="json", exclude={"contents": True, "names": True, "selection": {"pieces"}}
+        )
         | {"path": plan.path, "need": plan.need, "obstacles": [error.document() for error in obstacles]}
     }
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from hostkit.checkpoints import Candidate, Staged, stage
+from hostkit.checkpoints import Candidate, Staged, plan_stage, stage
+from hostkit.checkpoints.method import Method
 from hostkit.checkpoints.reading import list_checkpoints
 from hostkit.inventory.models import Inventory
 from hostkit.transport.connections import Connections
@@ -69,20 +70,22 @@ class Ground:
             for one in list_checkpoints(transport, "python3", str(self.root), pattern)
         ]
 
-    def stage(self, step: int, *, pattern: str = "step_{step}/checkpoint.pt", **more: Any) -> Staged:
+    def stage(
+        self,
+        step: int,
+        *,
+        pattern: str = "step_{step}/checkpoint.pt",
+        method: Method = "full",
+        rate: int | None = None,
+        **more: Any,
+    ) -> Staged:
         inventory = self.inventory(pattern=pattern)
         with Connections(inventory) as connections:
             (one,) = [each for each in self.candidates(connections, pattern) if each.step == step]
-            return stage(
-                connections,
-                inventory,
-                "drafter",
-                one,
-                self.destination,
-                str(self.staged),
-                progress=lambda *told: self.told.append(told),
-                **more,
-            )
+            where = ("drafter", one, self.destination, str(self.staged))
+            plan = plan_stage(connections, inventory, *where, method=method, rate=rate)
+            tell = lambda *told: self.told.append(told)  # noqa: E731
+            return stage(connections, inventory, *where, plan=plan, progress=tell, **more)
 
     def finals(self) -> list[str]:
         """Return what stands under a final name."""

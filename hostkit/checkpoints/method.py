@@ -1,0 +1,84 @@
+"""How a checkpoint is brought: only the tensors that an evaluation needs, only its model's files, or all of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from hostkit.checkpoints.fitting import weights_of
+from hostkit.checkpoints.models import Contents, File
+from hostkit.inventory.models import Inventory
+from hostkit.transport.connections import Connections
+from hostkit.transport.program import run_program
+
+Method = Literal["auto", "weights", "full"]
+
+FOLDERS = ("sharded", "huggingface", "dcp")
+WORTH = 0.8  # a selection that is a larger part of the file than this saves next to nothing,
+LEAST = 16 << 20  # and so does one that leaves fewer bytes behind
+WHOLE = "the whole checkpoint by rsync, which goes on where it was cut"
+MODEL_FILES = (".json", ".txt", ".model", ".jinja", ".index.json")
+BUDGET = 300.0
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The method, why, and what comes by it."""
+
+    method: str
+    why: str
+    files: tuple[File, ...]
+    selection: dict[str, Any] | None = None
+    refused: str | None = None
+
+
+def choose_method(
+    connections: Connections,
+    inventory: Inventory,
+    source: str,
+    contents: Contents,
+    weights: list[str],
+    *,
+    method: Method,
+) -> Chosen:
+    """Return how the checkpoint comes. One more look at the source, where a selection is worth it."""
+    full = Chosen("full", WHOLE, contents.files)
+    if method == "full" or not contents.complete:
+        return full
+    if contents.format in ("sharded", "huggingface"):
+        mine = tuple(file for file in contents.files if _of_model(contents, file))
+        left = sum(file.size for file in contents.files) - sum(file.size for file in mine)
+        if not mine or not left:
+            return full
+        return Chosen("weights", f"the model's files by rsync, without {left} bytes of training state", mine)
+    found, _ = weights_of(contents, weights or None)
+    keys = weights or ([found] if found else [])
+    why = _not_worth(contents, keys) if method == "auto" else None
+    if contents.format != "torch-zip":
+        why = f"tensors cannot be taken out of {contents.format}"
+    elif not keys:
+        why = "the weights are under no key of their own"
+    if why is None:
+        request = {"op": "plan", "path": contents.path, "keys": keys}
+        host = inventory.hosts[source]
+        plan = run_program(connections.transport(source), host.python, "torchzip", request, timeout=BUDGET)
+        if plan.get("code") is None:
+            part = f"{plan['size'] / contents.size:.0%}" if contents.size else "all"
+            words = f"only {', '.join(plan['kept'])}: {part} of the file leaves {source}"
+            return Chosen("weights", words, contents.files, selection=plan)
+        why = str(plan.get("reason"))
+    if method == "weights":
+        return Chosen("weights", "as asked for", contents.files, refused=why)
+    return Chosen("full", f"{WHOLE} ({why})", contents.files)
+
+
+def _not_worth(contents: Contents, keys: list[str]) -> str | None:
+    wanted = sum(entry.bytes for entry in contents.top if entry.key in keys)
+    if contents.size and (wanted > WORTH * contents.size or contents.size - wanted < LEAST):
+        return "nearly all of it is weights"
+    return None
+
+
+def _of_model(contents: Contents, file: File) -> bool:
+    shards = {tensor.storage.partition(":")[0] for tensor in contents.tensors}
+    return file.name in shards or ("/" not in file.name and file.name.endswith(MODEL_FILES))

@@ -1,0 +1,125 @@
+"""The command by which a destination pulls a selection: the sender's text for `python3 -`, and the way to the source.
+
+Nothing in the command's words needs a quote on any shell between the two hosts: what is asked for, whatever its
+name, stands in the program's text, which goes in on standard input.
+"""
+
+from __future__ import annotations
+
+import base64
+import secrets
+import zlib
+from typing import TYPE_CHECKING, Any
+
+from hostkit.errors import DataError, HostkitError, UnreachableError
+from hostkit.inventory.models import Inventory
+from hostkit.transport.program import sources_of
+from hostkit.transport.route import Route
+
+if TYPE_CHECKING:
+    from hostkit.checkpoints.plan import StagePlan
+
+_SENDER = """
+import sys
+sources = {sources!r}
+class Finder:
+    @staticmethod
+    def find_spec(wanted, path=None, target=None):
+        if wanted in sources:
+            from importlib.machinery import ModuleSpec
+            return ModuleSpec(wanted, Finder, origin='<hostkit ' + wanted + '>')
+    @staticmethod
+    def create_module(spec): return None
+    @staticmethod
+    def exec_module(module):
+        exec(compile(sources[module.__name__], '<hostkit ' + module.__name__ + '>', 'exec'), module.__dict__)
+sys.meta_path.insert(0, Finder)
+request = {request!r}
+request['begin'] = BEGIN
+import torchzip_stream
+torchzip_stream.wire(request)
+"""
+
+
+def sender(request: dict[str, Any]) -> bytes:
+    """Return the program for the source; the receiver writes the byte to begin at in place of @BEGIN@."""
+    text = _SENDER.format(sources=sources_of("torchzip_stream"), request=request)
+    packed = base64.b85encode(zlib.compress(text.encode("utf-8", "surrogatepass"), 9)).decode()
+    return (
+        f"BEGIN = @BEGIN@\nimport base64, zlib\nexec(zlib.decompress(base64.b85decode({packed!r})).decode())\n"
+    ).encode()
+
+
+def marker() -> str:
+    """Return a line that no login shell prints."""
+    return f"hostkit-stream-{secrets.token_hex(16)}"
+
+
+def command(route: Route, inventory: Inventory, tools: dict[str, str | None]) -> list[str]:
+    """Return the argv that runs the source's interpreter on `python -`, as started on the route's vantage host."""
+    python = [inventory.hosts[route.host].python, "-I", "-S", "-B", "-"]
+    words = [
+        *(["nice", "-n19"] if tools.get("nice") else []),
+        *(["ionice", "-c3"] if tools.get("ionice") else []),
+    ]
+    there = route.rsync_source()
+    if not there.rsh:
+        return [*words, *python]
+    return [*there.rsh, there.host, *there.rsync_path[:-1], *words, *python]
+
+
+def copy_request(plan: StagePlan) -> tuple[str, dict[str, Any]]:
+    """Return the receiver's op and request that carry a plan out."""
+    if plan.selection is None:
+        files = [file.model_dump() for file in plan.files]
+        return "receive", {
+            "argv": list(plan.argv),
+            "names": plan.names,
+            "files": files,
+            "format": plan.format,
+        }
+    line = marker()
+    asked = {
+        "path": plan.source_path,
+        "keys": plan.selection["keys"],
+        "digest": plan.selection["digest"],
+        "marker": line,
+        "rate": plan.rate,
+    }
+    return "pull", {
+        "argv": list(plan.argv),
+        "program": base64.b64encode(sender(asked)).decode(),
+        "marker": line,
+        "entry": plan.entry,
+        "plan": {key: plan.selection[key] for key in ("size", "pieces", "crc_unrecorded")},
+    }
+
+
+def broken(exit: int, said: str, *, source: str, destination: str) -> HostkitError | None:
+    """Return the error that a sender which broke off stands for; None when it came to its own end."""
+    if exit == 0:
+        return None
+    lines = ["".join(c for c in line if c.isprintable()).strip() for line in said.splitlines()]
+    told = "; ".join([line for line in lines if line][-3:])[-400:]
+    return UnreachableError(
+        f"the stream from {source} broke off ({exit}){': ' + told if told else ''}",
+        hop=source,
+        where=destination,
+        hint="the same command again goes on where it stopped",
+    )
+
+
+def refusal(trailer: dict[str, Any], where: str) -> HostkitError | None:
+    """Return the error that the sender's last word stands for; None when all was sent."""
+    code, reason = trailer.get("code"), str(trailer.get("reason"))
+    if code is None:
+        return None
+    if code == "crc":
+        hint = "damaged on the source's disk; nothing was staged"
+        return DataError(f"{reason}: not what was saved", where=where, hint=hint)
+    if code in ("changed", "incomplete", "vanished"):
+        what = {"changed": reason, "incomplete": f"source changed: {reason}", "vanished": "source vanished"}[
+            code
+        ]
+        return DataError(what, where=where, hint="nothing was staged; the same command chooses again")
+    return DataError(f"{code}: {reason}", where=where, hint="`--full` copies the whole checkpoint")
