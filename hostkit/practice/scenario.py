@@ -39,14 +39,15 @@ class Check:
 class Laptop:
     """Where the commands are typed: runs `hostkit` as a program of its own, in the fleet's environment."""
 
-    def __init__(self, root: Root, output: int | IO[Any] | None = None) -> None:
+    def __init__(self, root: Root, *, output: int | IO[Any] | None = None, quiet: bool = False) -> None:
         self._root = root
-        self._output = output
+        self._output = subprocess.DEVNULL if quiet else output
+        self._quiet = quiet
         self._environment = laptop_environment(root)
 
     def run(self, *words: str) -> int:
         """Run a command with its output shown as it comes, and return its exit code."""
-        child = self._start(words, self._output)
+        child = self._start((*words, "--quiet") if self._quiet else words, self._output)
         try:
             return child.wait()
         except BaseException:
@@ -139,6 +140,12 @@ def tour(root: Root, teller: Teller, laptop: Laptop) -> list[Check]:
     result = newest_result(root)
     check("the evaluation worked", evaluation == 0, f"exit code {evaluation}")
     check("a result with accept_len is in the archive", _accept_len(result) is not None, _figure(result))
+
+    teller.say(
+        "accept_len is how many tokens in a row, of those that the drafter proposes, the target would have "
+        "written itself. This target is a few seconds old and repeats itself, so the figure proves that the "
+        "parts work together, not that the drafter is any good."
+    )
 
     teller.heading("3. Has that disturbed the training?")
     teller.say(

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from hostkit.errors import HostkitError, Interrupted, UsageError
+from hostkit.errors import BusyError, HostkitError, Interrupted, UsageError
 from hostkit.tasks.command import Outcome, Session, command
 
 if TYPE_CHECKING:
@@ -59,13 +59,14 @@ def _up(session: Session, *, keep: bool, tour: bool) -> Outcome:
         teller.say(f"Still there from before: {names}. `hostkit practice --down` ends and removes them.")
     settings = Settings()
     kept = False
-    with _interruptible():
+    with _interruptible(session.timeout):
         root = lifecycle.begin()
         try:
             _bring_up(root, settings, teller, keep=keep)
             checks = []
             if tour:
-                laptop = scenario.Laptop(root, sys.stderr.fileno() if session.json else None)
+                output = sys.stderr.fileno() if session.json else None
+                laptop = scenario.Laptop(root, output=output, quiet=session.quiet)
                 checks = scenario.tour(root, teller, laptop)
             kept = keep
         finally:
@@ -173,16 +174,26 @@ def _typed(root: Root) -> list[tuple[str, str]]:
 
 
 @contextmanager
-def _interruptible() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP end the tour as Ctrl-C does, with the fleet taken down."""
+def _interruptible(timeout: float | None) -> Iterator[None]:
+    """Let SIGTERM, SIGHUP and the end of --timeout end the tour as Ctrl-C does, with the fleet taken down."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise Interrupted("interrupted; the practice fleet was taken down")
 
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    def give_up(_number: int, _frame: FrameType | None) -> None:
+        raise BusyError(
+            f"not done in {timeout:g} s; the practice fleet was taken down",
+            where="practice",
+            hint="give it a longer --timeout, or a less busy machine",
+        )
+
+    handlers = {signal.SIGTERM: interrupt, signal.SIGHUP: interrupt, signal.SIGALRM: give_up}
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    signal.setitimer(signal.ITIMER_REAL, timeout or 0)
     try:
         yield
     finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         for number, handler in before.items():
             signal.signal(number, handler)
 
@@ -190,7 +201,7 @@ def _interruptible() -> Iterator[None]:
 @contextmanager
 def _deaf() -> Iterator[None]:
     """Finish taking the fleet down, however often Ctrl-C is pressed."""
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
     before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
     try:
         yield

@@ -137,6 +137,12 @@ def test_an_interrupted_tour_takes_its_fleet_down(
     assert [who for who in everyone if processes.alive(who)] == []
 
 
+def test_a_tour_that_is_not_done_in_its_time_takes_its_fleet_down(elsewhere: dict[str, str]) -> None:
+    done = practice(elsewhere, "--timeout", "4s", timeout=120)
+    assert (done.returncode, "not done in 4 s" in done.stderr) == (75, True), done.stderr
+    assert list(Path(elsewhere["TMPDIR"], f"hostkit-practice-{os.getuid()}").iterdir()) == []
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_whole_tour_works_and_leaves_nothing(environment: dict[str, str]) -> None:
