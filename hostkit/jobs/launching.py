@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import posixpath
 
-from hostkit.errors import RefusedError
+from hostkit.errors import RefusedError, UsageError
 from hostkit.inventory.models import Host
 from hostkit.jobs.asking import ask, job_state
 from hostkit.jobs.headroom import Facts, Need, check_head_room
 from hostkit.jobs.models import JobSpec, JobState
-from hostkit.jobs.watching import cancel
+from hostkit.jobs.watching import cancel, inspect
 from hostkit.plan import Effect, PlanStep
 from hostkit.transport.base import Transport
 
@@ -56,10 +56,10 @@ def launch(
     The same job that runs already, or is done, is returned with `attached`; `again` repeats a job that is
     done. One that ended otherwise gets a new attempt. Of two launches at once, one wins, both return it.
 
-    `need` is held against the host's head-room first (RefusedError, 'headroom-…'). `beside_run` refuses
+    `need` is held against the host's head-room before a start (RefusedError, 'headroom-…'). `beside_run` refuses
     a host on which no lever keeps the job's CPU use away from others ('no-levers').
     """
-    if need is not None:
+    if need is not None and not _there_already(transport, host, spec, again=again):
         check_head_room(facts(transport, host, list(need.disk)), need, host=transport.host)
     reply = ask(
         transport,
@@ -79,6 +79,15 @@ def launch(
             hint="evaluate on another host, or --yes to do it all the same",
         )
     return state
+
+
+def _there_already(transport: Transport, host: Host, spec: JobSpec, *, again: bool) -> bool:
+    """Say whether a launch would only attach: the memory that the job holds itself is none that it lacks."""
+    try:
+        state = inspect(transport, host, spec.id)
+    except UsageError:  # there is no such job
+        return False
+    return state.state in ("running", "unknown") or (state.state == "done" and not again)
 
 
 def out_of_the_way(state: JobState) -> bool:
