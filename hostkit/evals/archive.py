@@ -19,7 +19,7 @@ from pathlib import Path
 from secrets import token_hex
 
 from hostkit.errors import CannotCreateError, DataError
-from hostkit.evals.results import EvalResult, parse
+from hostkit.evals.results import EvalResult, dump, parse
 
 _FOLDER = re.compile(r"step_(\d+|unknown)_\d{8}T\d{6}Z_[0-9a-f]{8}")
 
@@ -36,6 +36,10 @@ class Entry:
         """Step first, then time: an older checkpoint that is evaluated late is still the older one."""
         step = self.result.checkpoint.step
         return (step if step is not None else -1, self.result.created_at)
+
+    @property
+    def label(self) -> str:
+        return f"step {self.result.checkpoint.step} of {self.result.created_at}"
 
 
 class Archive:
@@ -73,7 +77,14 @@ class Archive:
         return max(others, key=lambda entry: entry.result.created_at, default=None)
 
     def add(self, result: EvalResult, files: Mapping[str, bytes]) -> Path:
-        """File a result with what belongs to it, whole or not at all, and return its folder."""
+        """File a result with what belongs to it, whole or not at all, and return its folder.
+
+        One that is filed already (by a command that was cut right after) is not filed twice.
+        """
+        data = dump(result.document())
+        for entry in self.entries()[0]:
+            if entry.result.id == result.id and dump(entry.result.document()) == data:
+                return entry.folder
         stamp = re.sub(r"[-:]|\.\d+|\+00:00$|Z$", "", result.created_at)[:15] + "Z"
         step = result.checkpoint.step if result.checkpoint.step is not None else "unknown"
         name = f"step_{step}_{stamp}_{token_hex(4)}"

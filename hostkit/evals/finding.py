@@ -95,6 +95,13 @@ def verify(connections: Connections, inventory: Inventory, run: str, candidate: 
         raise DataError(
             f"not complete at the second look: {contents.reason}", where=where, hint="run the command again"
         )
+    chosen = (candidate.size, candidate.mtime_ns, candidate.inode)
+    if contents.identity != chosen:
+        raise DataError(
+            f"step {candidate.step} was saved anew since it was chosen",
+            where=where,
+            hint="run the command again",
+        )
     fit = fits(contents, step=candidate.step, weights=list(saved.weights) if saved else None)
     if not fit.ok:
         raise DataError(

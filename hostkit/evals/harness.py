@@ -69,7 +69,7 @@ def dflash() -> Harness:
 def drift(transport: Transport, python: str, harness: Harness, folder: str) -> Drift:
     """Hash the host's copy in `folder` and hold it against this side. One round trip, reads only."""
     request = {"folder": folder, "names": [*harness.names, INSTALLED], "text_limit": _TEXT_LIMIT}
-    reply = run_program(transport, python, "hashes", request)
+    reply = run_program(transport, python, "hashes", request, retry=True)
     installed = _installed(reply["files"].get(INSTALLED))
     outdated: list[str] = []
     changed: list[str] = []

@@ -7,34 +7,49 @@ kept in a record, staging and jobs are found by what they are made of, and the a
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from hostkit import __version__
 from hostkit.checkpoints import Candidate, StagePlan, plan_stage, stage
-from hostkit.errors import BusyError, ConfigError, HostkitError, Interrupted, UnreachableError
+from hostkit.errors import (
+    BusyError,
+    CannotCreateError,
+    ConfigError,
+    DataError,
+    HostkitError,
+    Interrupted,
+    ProtocolError,
+    UnreachableError,
+)
 from hostkit.evals import running
-from hostkit.evals.archive import Archive, Entry, add_later
-from hostkit.evals.compare import compare
+from hostkit.evals.archive import Archive, Entry
+from hostkit.evals.filing import Filing
 from hostkit.evals.finding import Verified, choose_latest, source_of, verify
 from hostkit.evals.harness import Harness, dflash
-from hostkit.evals.preflight import Preflight, preflight, same_harness
+from hostkit.evals.planning import Work
+from hostkit.evals.preflight import Preflight, compare_harness, install_harness, preflight
 from hostkit.evals.prompts import Prompts
 from hostkit.evals.record import Record, UnderWay
-from hostkit.evals.request import Places, Sample, evaluate_argv, evaluation_id, payload_flags
-from hostkit.evals.results import EvalResult, dump
+from hostkit.evals.request import Places, Sample, evaluation_id
+from hostkit.evals.results import EvalResult
 from hostkit.evals.steps import Steps
-from hostkit.evals.verdict import document
 from hostkit.inventory.models import Inventory
-from hostkit.jobs import JobSpec, launch, list_jobs, plan_launch
-from hostkit.jobs.guard import Need, Protected, check, protect
+from hostkit.jobs import JobSpec, JobState, Need, Protected, check, inspect, launch, list_jobs, protect
 from hostkit.journal import Journal
 from hostkit.liveness.look import look
-from hostkit.plan import Effect, Plan, PlanStep
+from hostkit.liveness.words import size
+from hostkit.plan import Plan
 
 if TYPE_CHECKING:
     from hostkit.liveness.status import TrainStatus
     from hostkit.transport.connections import Connections
+
+# after these the same command goes on from the record; after any other the next one chooses anew
+_GOES_ON = (UnreachableError, ProtocolError, CannotCreateError, BusyError, Interrupted)
+_BEFORE_RUN = ("verify", "check-harness", "preflight", "stage", "one-block")
 
 
 @dataclass(frozen=True)
@@ -70,7 +85,11 @@ class Pipeline:
                 hint="write `harness: dflash`",
             )
         if self.evaluation.target is None:
-            raise ConfigError("the bundled harness needs a target", where=f"evals.{self.name}.target")
+            raise ConfigError(
+                "the bundled harness needs a target",
+                where=f"evals.{self.name}",
+                hint="write target: {model: /models/...}",
+            )
         self.host = self.inventory.hosts[self.evaluation.host]
         self.transport = self.connections.transport(self.evaluation.host)
         self.places = Places(self.evaluation.workspace)
@@ -88,12 +107,14 @@ class Pipeline:
             return self.plan_only()
         under_way = UnderWay(self.inventory.archive, self.name)
         if self.options.attach:
-            under_way.wait(lambda words: self.steps.say("find", f"following: {words}"))
+            followed = under_way.wait(lambda words: self.steps.say("find", f"following: {words}"))
+            if followed is not None:
+                return self._followed(followed)
         with under_way:
             try:
                 found = self._run(under_way)
-            except (UnreachableError, Interrupted):
-                raise  # the same command goes on from here
+            except _GOES_ON:
+                raise
             except HostkitError:
                 under_way.close()
                 raise
@@ -104,55 +125,96 @@ class Pipeline:
         """Look, plan, and touch nothing; return the `hostkit.plan/1` document."""
         status, candidate, _ = self._find(None)
         verified = self._verify(candidate)
-        self._check_harness(install=False)
+        work = self._work(candidate)
         ready = None
-        if self.steps["check-harness"].words.endswith("equal"):
-            ready = self._preflight(verified)
+        if self._check_harness(install=False):
+            ready = self._preflight(work, verified)
         else:
-            self.steps.skip(
-                "preflight", "the harness is not there yet; its own preflight computes the memory"
-            )
-        staging = self._plan_stage(candidate)
-        plan = self._plan(staging, self._spec("<staged>", ready, "<evaluation>"))
+            self.steps.skip("preflight", "it is part of what is still to be installed")
+            if self.evaluation.limits.memory is None:
+                self._note(["the memory limit shown is the least there is: preflight computes the real one"])
+        plan = work.plan(self._plan_stage(candidate, verified), ready)
         check(plan, protect(self.inventory, [status]))
         self.steps.skip_rest("only planned")
         return plan.document() | {"checkpoint": candidate.model_dump(), "notes": self.notes}
 
     def _run(self, under_way: UnderWay) -> dict[str, Any]:
-        kept = under_way.read()
-        if kept is not None and (self.options.rerun or kept.sample != self.sample.name):
-            kept = None
-        status, candidate, record = self._find(kept)
-        source = source_of(self.inventory.runs[self.evaluation.run].host, candidate)
-        this = evaluation_id(
-            self.name, self.evaluation, self.sample, source, self.harness.hashes, self.prompts.sha256
-        )
-        done = self.archive.with_id(this)
-        if done is not None and not self.options.rerun:
-            return self._from_archive(done, status, candidate, record)
-        if record is None or record.evaluation_id != this:
+        status, candidate, record = self._find(self._kept(under_way))
+        work = self._work(candidate)
+        if record is not None and record.evaluation_id != work.id:
+            record = None  # other settings or another harness than when it was cut
+        done = self._done(work, record)
+        if done is not None:
+            why = "this checkpoint and these settings are in the archive; --rerun evaluates again"
+            return self._filing().again(done, status, candidate.model_dump(), record, why)
+        own = self._own_job(work) if record is None or record.job is None else None
+        if record is None:
             record = under_way.write(
                 Record(
-                    evaluation_id=this,
+                    evaluation_id=work.id,
                     started_at=_now(),
                     pid=os.getpid(),
                     candidate=candidate.model_dump(),
                     sample=self.sample.name,
                     notes=self.notes,
                     verdict_before=status.document(),
+                    rerun=self.options.rerun,
                 )
             )
-        self.notes = list(record.notes)
-        self.journal.record(
-            "eval-latest", host=self.evaluation.host, eval=self.name, step=candidate.step, id=this
-        )
-        if record.job is None:
-            record = self._prepare(under_way, record, candidate, status)
         else:
-            for step in ("verify", "check-harness", "preflight", "stage", "one-block"):
+            record = under_way.write(record.model_copy(update={"pid": os.getpid()}))
+        self._note(record.notes)
+        self._journal("eval-latest", eval=self.name, step=candidate.step, id=work.id)
+        if record.job is None and own is not None and record.staged is not None:
+            record = under_way.write(record.model_copy(update={"step": "run", "job": own.job}))
+        if record.job is None:
+            record = self._prepare(under_way, record, work, candidate, status)
+        else:
+            for step in _BEFORE_RUN:
                 self.steps.skip(step, "done before the command was cut")
         result, log, state = self._payload(under_way, record)
-        return self._finish(under_way, record, candidate, result, log, state)
+        return self._filing().file(
+            under_way, record, result, log, provenance=self._provenance(record, candidate, state)
+        )
+
+    # -- where it stands ------------------------------------------------------------------------------------
+
+    def _kept(self, under_way: UnderWay) -> Record | None:
+        """Return the record of a command that was cut, if this one is to go on with it."""
+        kept = under_way.read()
+        if kept is None or kept.sample != self.sample.name or (self.options.rerun and not kept.rerun):
+            return None
+        return kept
+
+    def _done(self, work: Work, record: Record | None) -> Entry | None:
+        """Return the archived result, where no other is to be made."""
+        if record is not None and record.archived is not None:
+            return next((e for e in self.archive.entries()[0] if str(e.folder) == record.archived), None)
+        if self.options.rerun or (record is not None and record.rerun):
+            return None
+        return self.archive.with_id(work.id)
+
+    def _own_job(self, work: Work) -> JobState | None:
+        """Return this evaluation's own job where it runs: it was launched just before a command was cut.
+
+        Raises BusyError beside another evaluation of the same name, which another machine has begun: its harness
+        must not be exchanged, nor its memory taken.
+        """
+        own = None
+        for job in list_jobs(self.transport, self.host):
+            spec = job.spec
+            if spec is None or spec.kind not in (running.WHOLE, running.ONE_BLOCK) or spec.name != self.name:
+                continue
+            if job.state != "running":
+                continue
+            if spec.inputs.get("id") != work.id:
+                raise BusyError(
+                    f"another evaluation of {self.name} runs there: step {spec.inputs.get('step')}, job {job.job}",
+                    where=self.evaluation.host,
+                    hint=f"wait, or `hostkit job-cancel --job {job.job} --host {self.evaluation.host}`",
+                )
+            own = job if spec.kind == running.WHOLE else own
+        return own
 
     # -- the steps ------------------------------------------------------------------------------------------
 
@@ -163,13 +225,12 @@ class Pipeline:
                 candidate = Candidate.model_validate(kept.candidate)
                 step.words = f"going on with step {candidate.step}, begun {kept.started_at}"
                 newer = [one.step for one in status.checkpoints if one.newest and one.step > candidate.step]
-                if newer:
-                    self.notes.append(
-                        f"step {newer[0]} has landed since; give the command again to evaluate it"
-                    )
+                self._note(
+                    f"step {one} has landed since; give the command again to evaluate it" for one in newer
+                )
                 return status, candidate, kept
             chosen = choose_latest(status)
-            self.notes += chosen.notes
+            self._note(chosen.notes)
             live = f", the run is at step {status.step.live}" if status.step.live is not None else ""
             step.words = f"step {chosen.candidate.step}{live}"
             return status, chosen.candidate, None
@@ -177,86 +238,94 @@ class Pipeline:
     def _verify(self, candidate: Candidate) -> Verified:
         with self.steps.running("verify") as step:
             found = verify(self.connections, self.inventory, self.evaluation.run, candidate)
-            self.notes += [note for note in found.fit.notes if note not in self.notes]
+            self._note(found.fit.notes)
             step.words = found.words
             return found
 
-    def _check_harness(self, *, install: bool) -> None:
+    def _check_harness(self, *, install: bool) -> bool:
+        """Return whether harness and prompts are there as they should be; `install` makes them so."""
         with self.steps.running("check-harness") as step:
-            _, step.words = same_harness(
-                self.transport,
-                self.host,
-                self.harness,
-                self.places.harness,
-                update=self.options.update_harness,
-                install=install,
+            folder = self.places.harness
+            wanted, step.words = compare_harness(
+                self.transport, self.host, self.harness, folder, update=self.options.update_harness
             )
-            if install:
+            prompts = self.prompts.there(self.transport, self.host)
+            if not install:
+                return prompts and not wanted
+            if wanted:
+                self._journal("install", folder=folder, files=list(wanted))
+                install_harness(self.transport, self.host, self.harness, folder, wanted)
+                step.words = step.words.replace("to install", "installed")
+            if not prompts:
+                self._journal("install", folder=self.prompts.folder, files=[self.prompts.path])
                 self.prompts.install(self.transport, self.host)
+            return True
 
-    def _preflight(self, verified: Verified) -> Preflight:
+    def _preflight(self, work: Work, verified: Verified) -> Preflight:
         with self.steps.running("preflight") as step:
-            flags = payload_flags(self.evaluation, self.sample, self.prompts.path)
-            ready = preflight(self.transport, self.evaluation, flags, verified.config)
+            ready = preflight(self.transport, self.evaluation, work.flags, verified.config)
             step.words = ready.words
             return ready
 
     def _prepare(
-        self, under_way: UnderWay, record: Record, candidate: Candidate, status: TrainStatus
+        self, under_way: UnderWay, record: Record, work: Work, candidate: Candidate, status: TrainStatus
     ) -> Record:
         """Everything before the payload runs: verify, harness, preflight, plan and guard, stage, one block."""
         protected = protect(self.inventory, [status])
         verified = self._verify(candidate)
-        check(Plan(title="harness", steps=(self._harness_step(),)), protected)
+        check(Plan(title="harness", steps=(work.install_step(),)), protected)
         self._check_harness(install=True)
-        ready = self._preflight(verified)
-        self._nobody_else(record.evaluation_id)
-        staging = self._plan_stage(candidate)
-        plan = self._plan(staging, self._spec(staging.path, ready, record.evaluation_id))
+        ready = self._preflight(work, verified)
+        staging = self._plan_stage(candidate, verified)
+        plan = work.plan(staging, ready)
         check(plan, protected)
-        record = under_way.write(record.model_copy(update={"plan": plan.document(), "step": "stage"}))
+        record = under_way.write(
+            record.model_copy(update={"plan": plan.document(), "step": "stage", "notes": self.notes})
+        )
         with self.steps.running("stage") as step:
+            self._journal("stage", source=staging.source, path=staging.path, bytes=staging.need)
             staged = stage(
                 self.connections,
                 self.inventory,
                 self.evaluation.run,
                 candidate,
                 self.evaluation.host,
-                self.places.checkpoints,
+                self.places.staged,
                 plan=staging,
                 progress=lambda phase, here, of: self.steps.say("stage", _staging_words(phase, here, of)),
             )
-            how = "staged before" if staged.reused else f"{_size(staged.bytes)} by {' → '.join(staged.route)}"
+            how = "staged before" if staged.reused else f"{size(staged.bytes)} by {' → '.join(staged.route)}"
             step.words = f"{how}, sha256 {staged.sha256[:12]}…"
-        smoke = self._spec(staged.path, ready, record.evaluation_id, smoke=True)
-        work = self._spec(staged.path, ready, record.evaluation_id)
         record = under_way.write(
-            record.model_copy(update={"step": "one-block", "staged": staged.model_dump()})
+            record.model_copy(update={"step": "one-block", "staged": staged.model_dump(mode="json")})
         )
         with self.steps.running("one-block") as step:
-            state = self._launch(smoke, protected)
+            state = self._launch(work.spec(staged.path, ready, one_block=True), ready, protected)
             running.follow(self.transport, self.host, state, lambda words: self.steps.say("one-block", words))
             step.words = "one block works end to end"
-        state = self._launch(work, protected, again=self.options.rerun)
-        self.journal.record("launch", host=self.evaluation.host, job=state.job, argv=list(work.argv))
+        state = self._launch(work.spec(staged.path, ready), ready, protected, again=record.rerun)
         return under_way.write(record.model_copy(update={"step": "run", "job": state.job}))
 
-    def _launch(self, spec: JobSpec, protected: Protected, *, again: bool = False) -> Any:
+    def _launch(
+        self, spec: JobSpec, ready: Preflight, protected: Protected, *, again: bool = False
+    ) -> JobState:
         beside = protected.role(self.evaluation.host) is not None
-        need = Need(memory_bytes=spec.limits.memory_bytes or 0)
+        self._journal("launch", job=spec.id, kind=spec.kind, argv=list(spec.argv))
         return launch(
             self.transport,
             self.host,
             spec,
             again=again,
-            need=need,
+            need=Need(
+                memory_bytes=spec.limits.memory_bytes or 0,
+                disk={self.places.cache: ready.disk_bytes},
+                disk_reserve_bytes=2 * running.DISK_RESERVE,
+            ),
             beside_run=beside and not self.options.yes,
         )
 
-    def _payload(self, under_way: UnderWay, record: Record) -> tuple[EvalResult, bytes, Any]:
+    def _payload(self, under_way: UnderWay, record: Record) -> tuple[EvalResult, bytes, JobState]:
         """Follow the job, and bring back what it made."""
-        from hostkit.jobs import inspect
-
         assert record.job is not None and record.staged is not None
         with self.steps.running("run") as step:
             state = inspect(self.transport, self.host, record.job)
@@ -273,172 +342,88 @@ class Pipeline:
             step.words = f"{result.coverage.blocks} blocks of {result.coverage.prompts_done} prompts"
         return result, log, state
 
-    def _finish(
-        self,
-        under_way: UnderWay,
-        record: Record,
-        candidate: Candidate,
-        result: EvalResult,
-        log: bytes,
-        state: Any,
-    ) -> dict[str, Any]:
-        """Compare, archive, look at the training again."""
-        with self.steps.running("compare") as step:
-            previous = self.archive.before(result)
-            compared = compare(previous.result, result) if previous is not None else None
-            step.words = (
-                f"with {_label(previous)}: {compared.verdict}" if compared else "the first result here"
+    def _followed(self, record: Record) -> dict[str, Any]:
+        """Return what the command that was followed has made."""
+        entry = self.archive.with_id(record.evaluation_id)
+        if entry is None:
+            raise DataError(
+                "the evaluation that was followed has left no result",
+                where=str(self.archive.folder),
+                hint="the same command without --attach goes on with it, or says what is wrong",
             )
-        with self.steps.running("archive") as step:
-            provenance = {
-                "schema": "hostkit.eval-provenance/1",
-                "eval": self.name,
-                "run": self.evaluation.run,
-                "source": source_of(self.inventory.runs[self.evaluation.run].host, candidate),
-                "staged": record.staged,
-                "harness": self.harness.hashes,
-                "prompts_sha256": self.prompts.sha256,
-                "job": state.document(),
-                "notes": self.notes,
-            }
-            files = {
-                "result.json": dump(result.document()),
-                "plan.json": dump(record.plan or {}),
-                "provenance.json": dump(provenance),
-                "verdict-before.json": dump(record.verdict_before),
-                "log.txt": log,
-            }
-            if compared is not None:
-                files["comparison.json"] = dump(compared.document())
-            folder = self.archive.add(result, files)
-            step.words = str(folder)
-        under_way.write(record.model_copy(update={"step": "recheck"}))
-        after = self._recheck()
-        add_later(folder, "verdict-after.json", dump(after))
-        return self._document(Entry(folder, result), previous, candidate, record.verdict_before, after)
-
-    def _recheck(self) -> dict[str, Any]:
-        with self.steps.running("recheck") as step:
-            after = look(self.connections, self.inventory, self.evaluation.run).document()
-            step.words = f"{after['verdict']}" + (
-                f", step {after['step']['live']}" if after["step"]["live"] else ""
-            )
-            return after
-
-    def _from_archive(
-        self, entry: Entry, status: TrainStatus, candidate: Candidate, record: Record | None
-    ) -> dict[str, Any]:
-        """Return a result that is there already; finish its recheck if that was cut."""
-        previous = self.archive.before(entry.result)
-        before = record.verdict_before if record is not None else status.document()
-        self.steps.skip_rest("this checkpoint and these settings are in the archive; --rerun evaluates again")
-        after = status.document()
-        if not (entry.folder / "verdict-after.json").exists():
-            after = self._recheck()
-            add_later(entry.folder, "verdict-after.json", dump(after))
-        return self._document(entry, previous, candidate, before, after, reused=record is None)
-
-    def _document(
-        self,
-        entry: Entry,
-        previous: Entry | None,
-        candidate: Candidate,
-        before: dict[str, Any],
-        after: dict[str, Any],
-        *,
-        reused: bool = False,
-    ) -> dict[str, Any]:
-        return document(
-            self.name,
-            self.evaluation.run,
-            entry,
-            previous,
-            candidate=candidate.model_dump(),
-            sample=self.sample.name,
-            before=before,
-            after=after,
-            steps=self.steps.document(),
-            notes=self.notes,
-            reused=reused,
-            ignore_run=self.options.ignore_run,
+        with self.steps.running("find") as step:
+            status = look(self.connections, self.inventory, self.evaluation.run)
+            step.words = f"step {record.candidate['step']}, by the command that was followed"
+        return self._filing().again(
+            entry, status, record.candidate, record, "done by the command that was followed"
         )
 
     # -- what the steps are made of -------------------------------------------------------------------------
 
-    def _nobody_else(self, this: str) -> None:
-        """Refuse to begin beside another evaluation of the same name, begun on another machine."""
-        for job in list_jobs(self.transport, self.host):
-            same = job.spec is not None and job.spec.kind == "eval" and job.spec.name == self.name
-            if same and job.spec is not None and job.state == "running" and job.spec.inputs.get("id") != this:
-                raise BusyError(
-                    f"another evaluation of {self.name} runs there: step {job.spec.inputs.get('step')}, job {job.job}",
-                    where=self.evaluation.host,
-                    hint=f"wait, or `hostkit job-cancel --job {job.job} --host {self.evaluation.host}`",
-                )
+    def _work(self, candidate: Candidate) -> Work:
+        source = source_of(self.inventory.runs[self.evaluation.run].host, candidate)
+        this = evaluation_id(
+            self.name, self.evaluation, self.sample, source, self.harness.hashes, self.prompts.sha256
+        )
+        return Work(
+            name=self.name,
+            evaluation=self.evaluation,
+            host=self.host,
+            sample=self.sample,
+            harness=self.harness,
+            prompts=self.prompts,
+            id=this,
+            step=candidate.step,
+        )
 
-    def _plan_stage(self, candidate: Candidate) -> StagePlan:
+    def _plan_stage(self, candidate: Candidate, verified: Verified) -> StagePlan:
         return plan_stage(
             self.connections,
             self.inventory,
             self.evaluation.run,
             candidate,
             self.evaluation.host,
-            self.places.checkpoints,
+            self.places.staged,
+            contents=verified.contents,
         )
 
-    def _spec(self, staged: str, ready: Preflight | None, this: str, *, smoke: bool = False) -> JobSpec:
-        flags = payload_flags(self.evaluation, self.sample, self.prompts.path)
-        out = f"results/{running.RESULT}"  # below the job's folder, which is its working directory
-        argv = evaluate_argv(self.evaluation, flags, staged, out, this, smoke=smoke)
-        limit = self.evaluation.limits
-        peak = ready.peak_bytes if ready is not None else 0
-        return running.spec(
-            self.name,
-            argv,
-            {"id": this, "sample": self.sample.name, "checkpoint": staged},
-            running.limits(limit.memory, limit.cpus, limit.wall, peak),
-            kind="eval-one-block" if smoke else "eval",
+    def _filing(self) -> Filing:
+        return Filing(
+            connections=self.connections,
+            inventory=self.inventory,
+            name=self.name,
+            archive=self.archive,
+            sample=self.sample.name,
+            steps=self.steps,
+            notes=self.notes,
+            ignore_run=self.options.ignore_run,
         )
 
-    def _harness_step(self) -> PlanStep:
-        return PlanStep(
-            name="check-harness",
-            host=self.evaluation.host,
-            summary=f"hash {len(self.harness.names)} files on both sides; install what is missing",
-            effects=(
-                Effect.reads(self.evaluation.host, self.places.harness),
-                Effect.writes(self.evaluation.host, self.places.harness),
-            ),
-        )
+    def _provenance(self, record: Record, candidate: Candidate, state: JobState) -> dict[str, Any]:
+        return {
+            "schema": "hostkit.eval-provenance/1",
+            "hostkit": __version__,
+            "eval": self.name,
+            "run": self.evaluation.run,
+            "source": source_of(self.inventory.runs[self.evaluation.run].host, candidate),
+            "staged": record.staged,
+            "harness": self.harness.hashes,
+            "prompts_sha256": self.prompts.sha256,
+            "job": state.document(),
+            "notes": self.notes,
+        }
 
-    def _plan(self, staging: StagePlan, work: JobSpec) -> Plan:
-        cache = Effect.writes(self.evaluation.host, self.places.cache)
-        job = plan_launch(
-            self.evaluation.host, self.host, work, summary=f"evaluate the {self.sample.name} sample"
-        )
-        run = job.model_copy(update={"name": "run", "effects": (*job.effects, cache)})
-        one = run.model_copy(
-            update={"name": "one-block", "summary": "one block end to end, before the long work"}
-        )
-        return Plan(
-            title=f"eval-latest {self.name}, step {staging.step}",
-            steps=(self._harness_step(), staging.step_of_plan(), one, run),
-        )
+    def _note(self, notes: Iterable[str]) -> None:
+        self.notes += [note for note in notes if note not in self.notes]
 
-
-def _label(entry: Entry | None) -> str:
-    return "nothing" if entry is None else f"step {entry.result.checkpoint.step} of {entry.result.created_at}"
+    def _journal(self, event: str, **fields: Any) -> None:
+        """Write down what is about to be done on the evaluation host: before it, since a command may be cut amid it."""
+        self.journal.record(event, host=self.evaluation.host, **fields)
 
 
 def _staging_words(phase: str, here: int, of: int) -> str:
     word = {"copy": "copying", "wait": "another command copies it", "prove": "proving"}.get(phase, phase)
-    return f"{word}, {_size(here)} of {_size(of)}"
-
-
-def _size(count: int) -> str:
-    import humanize
-
-    return humanize.naturalsize(count, binary=True)
+    return f"{word}, {size(here)} of {size(of)}"
 
 
 def _now() -> str:

@@ -7,27 +7,32 @@ from dataclasses import dataclass
 from typing import Any
 
 from hostkit.errors import ConfigError, DataError, RefusedError
-from hostkit.evals.harness import INSTALLED, Drift, Harness, drift
+from hostkit.evals.harness import INSTALLED, Harness, drift
 from hostkit.evals.request import Places
 from hostkit.inventory.models import Eval, Host
 from hostkit.jobs import install_files
+from hostkit.liveness.words import size
 from hostkit.transport.base import Transport
 
 BUDGET = 120.0  # seconds; it reads config files and headers, and asks the API once
 
 
-def same_harness(
-    transport: Transport, host: Host, harness: Harness, folder: str, *, update: bool, install: bool
-) -> tuple[Drift, str]:
-    """Hold the host's harness against ours; install what is missing or of an older hostkit.
+def compare_harness(
+    transport: Transport, host: Host, harness: Harness, folder: str, *, update: bool
+) -> tuple[tuple[str, ...], str]:
+    """Hold the host's harness against ours; return the files to install, and words for what was found.
 
-    Files that were changed there are refused, or replaced where `update` asks for it. Returns what differed,
-    and words for it.
+    Missing ones and those of an older hostkit are installed; files that were changed there are refused, or
+    replaced where `update` asks for it. Writes nothing.
     """
     found = drift(transport, host.python, harness, folder)
     where = f"{transport.host}:{folder}"
     if found.unreadable:
-        raise DataError("cannot be read: " + ", ".join(found.unreadable), where=where)
+        raise DataError(
+            "cannot be read: " + ", ".join(found.unreadable),
+            where=where,
+            hint="its files must be readable for the account that hostkit logs in as",
+        )
     if found.changed and not update:
         raise RefusedError(
             f"the harness there is not ours: {', '.join(found.changed)} differ",
@@ -36,14 +41,18 @@ def same_harness(
             hint="--show-drift prints the difference, --update-harness replaces them",
         )
     total = len(harness.names)
-    wanted = [*found.missing, *found.outdated, *(found.changed if update else ())]
+    wanted = (*found.missing, *found.outdated, *(found.changed if update else ()))
     if not wanted:
-        return found, f"{total} of {total} files equal"
-    words = f"{total - len(wanted)} of {total} files equal, {len(wanted)} installed"
-    if install:
-        files = {name: harness.files[name] for name in wanted} | {INSTALLED: harness.manifest}
-        install_files(transport, host, files, folder)
-    return found, words if install else words.replace("installed", "to install")
+        return (), f"{total} of {total} files equal"
+    return wanted, f"{total - len(wanted)} of {total} files equal, {len(wanted)} to install"
+
+
+def install_harness(
+    transport: Transport, host: Host, harness: Harness, folder: str, wanted: tuple[str, ...]
+) -> None:
+    """Bring these files of the harness there, with the manifest by which an edit can be told from age."""
+    files = {name: harness.files[name] for name in wanted} | {INSTALLED: harness.manifest}
+    install_files(transport, host, files, folder)
 
 
 @dataclass(frozen=True)
@@ -64,7 +73,7 @@ class Preflight:
     def words(self) -> str:
         references = self.document.get("references") or {}
         cached, of = references.get("cached"), references.get("of")
-        return f"nothing missing; peak memory {_gib(self.peak_bytes)}, references and features cached: {cached} of {of}"
+        return f"nothing missing; peak memory {size(self.peak_bytes)}, references and features cached: {cached} of {of}"
 
 
 def preflight(
@@ -75,7 +84,8 @@ def preflight(
     Raises ConfigError with everything that is missing.
     """
     script = f"{Places(evaluation.workspace).harness}/preflight.py"
-    argv = [evaluation.python, script, "--drafter-config", "-", *flags]
+    # -B: also a dry run runs it, and leaves nothing behind
+    argv = [evaluation.python, "-B", script, "--drafter-config", "-", *flags]
     done = transport.run(argv, stdin=json.dumps(drafter_config).encode(), timeout=BUDGET)
     where = f"{transport.host}:{evaluation.python}"
     if done.exit in (126, 127):
@@ -89,9 +99,23 @@ def preflight(
         missing = [(item["what"], item["why"], item["try"]) for item in document["missing"]]
         if not missing:
             int(document["memory"]["peak_bytes"]), int(document["disk"]["needed_bytes"])
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
         said = done.stderr.decode("utf-8", "replace").strip()[-300:]
-        raise DataError(f"preflight gave no answer (exit {done.exit}): {said}", where=where) from error
+        raise DataError(
+            f"preflight gave no answer (exit {done.exit}): {said}",
+            where=where,
+            hint=f"run it there by hand: {evaluation.python} {script} --help",
+        ) from error
+    limit = evaluation.limits.memory
+    if not missing and limit is not None and limit < int(document["memory"]["peak_bytes"]):
+        peak = int(document["memory"]["peak_bytes"])
+        missing.append(
+            (
+                "memory",
+                f"limits.memory is {size(limit)}, and it will take {size(peak)} at its peak",
+                "raise the limit in the inventory, or take it out",
+            )
+        )
     if missing:
         raise ConfigError(
             f"preflight: {len(missing)} {'thing is' if len(missing) == 1 else 'things are'} missing",
@@ -99,7 +123,3 @@ def preflight(
             where=where,
         )
     return Preflight(document)
-
-
-def _gib(count: int) -> str:
-    return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"

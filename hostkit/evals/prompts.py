@@ -12,6 +12,7 @@ from hostkit.evals.request import Places
 from hostkit.inventory.models import Host
 from hostkit.jobs import install_files
 from hostkit.transport.base import Transport
+from hostkit.transport.program import run_program
 
 BUNDLED = "prompts.jsonl"
 
@@ -41,6 +42,15 @@ class Prompts:
         digest = hashlib.sha256(data).hexdigest()
         folder = f"{places.workspace}/prompts"
         return cls(f"{folder}/{digest[:16]}.jsonl", digest, folder, data)
+
+    def there(self, transport: Transport, host: Host) -> bool:
+        """Say whether they are on the evaluation host already. Those that travel with the harness are its affair."""
+        if self.data is None:
+            return True
+        name = self.path.rpartition("/")[2]
+        request = {"folder": self.folder, "names": [name]}
+        found = run_program(transport, host.python, "hashes", request, retry=True)["files"].get(name)
+        return found is not None and found["sha256"] == self.sha256
 
     def install(self, transport: Transport, host: Host) -> None:
         """Bring a file of this machine to the evaluation host; the name is that of its content."""

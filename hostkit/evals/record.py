@@ -35,6 +35,8 @@ class Record(BaseModel):
     plan: dict[str, Any] | None = None
     staged: dict[str, Any] | None = None
     job: str | None = None
+    rerun: bool = False  # asked for although the archive has a result
+    archived: str | None = None  # the folder, once the result is filed
     step: str = "find"  # of the pipeline, for whoever asks what goes on
 
 
@@ -68,17 +70,23 @@ class UnderWay:
     def __exit__(self, *_: object) -> None:
         self._lock.release()
 
-    def wait(self, say: Callable[[str], None]) -> None:
-        """Wait until whoever evaluates has ended, telling where that is."""
+    def wait(self, say: Callable[[str], None]) -> Record | None:
+        """Wait until whoever evaluates has ended, telling where that is; return its record, None if nobody did."""
         from filelock import FileLock, Timeout
 
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise _cannot(self._lock_path, error) from error
+        last: Record | None = None
         lock = FileLock(str(self._lock_path), mode=0o600)
         told = ""
         while True:
             try:
                 with lock.acquire(timeout=1):
-                    return
+                    return last
             except Timeout:
+                last = self.read() or last
                 words = self.words()
                 if words != told:
                     told = words

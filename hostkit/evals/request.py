@@ -38,8 +38,8 @@ class Places:
         return f"{self.workspace}/harness"
 
     @property
-    def checkpoints(self) -> str:
-        return f"{self.workspace}/checkpoints"
+    def staged(self) -> str:
+        return f"{self.workspace}/staged"  # where `hostkit stage` puts them too
 
     @property
     def cache(self) -> str:

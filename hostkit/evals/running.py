@@ -13,7 +13,9 @@ from hostkit.jobs import JobLimits, JobSpec, JobState, fetch, tail, wait
 from hostkit.transport.base import Transport
 
 RESULT = "result.json"
+WHOLE, ONE_BLOCK = "eval", "eval-one-block"  # kinds of job
 LOG_LIMIT = 4 * 2**20
+DISK_RESERVE = 128 * 2**20  # the job is ended when less is left: its host may be somebody's way in
 
 
 class JobEndedError(HostkitError):
@@ -42,11 +44,12 @@ def limits(memory: int | None, cpus: int | None, wall: float, peak_bytes: int) -
         memory_bytes=memory if memory is not None else max(peak_bytes * 5 // 4, 512 * 2**20),
         cpus=cpus,
         wall_seconds=wall,
+        disk_reserve_bytes=DISK_RESERVE,
     )
 
 
 def spec(
-    name: str, argv: list[str], inputs: dict[str, Any], limit: JobLimits, *, kind: str = "eval"
+    name: str, argv: list[str], inputs: dict[str, Any], limit: JobLimits, *, kind: str = WHOLE
 ) -> JobSpec:
     """Return the job that an evaluation is: CPU only, its working directory its own folder."""
     return JobSpec(kind=kind, name=name, argv=tuple(argv), limits=limit, hide_gpus=True, inputs=inputs)
@@ -130,10 +133,14 @@ def collect(
     result = parse(fetch(transport, host, state.job, RESULT), where=f"{where}, results/{RESULT}")
     if result.id != evaluation_id:
         raise DataError(
-            f"the result is of another evaluation ({result.id}, not {evaluation_id})", where=where
+            f"the result is of another evaluation ({result.id}, not {evaluation_id})",
+            where=where,
+            hint="somebody wrote into the job's folder; --rerun evaluates again",
         )
     if result.checkpoint.sha256 not in (None, sha256):
-        raise DataError("the result is of other weights than were staged", where=where)
+        raise DataError(
+            "the result is of other weights than were staged", where=where, hint="--rerun evaluates again"
+        )
     out, _ = tail(transport, host, state.job, -LOG_LIMIT, limit=LOG_LIMIT)
     err, _ = tail(transport, host, state.job, -LOG_LIMIT // 4, file="err", limit=LOG_LIMIT // 4)
     return result, out + (b"\n--- standard error ---\n" + err if err.strip() else b"")

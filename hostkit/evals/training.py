@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-IDENTITY = ("boot_id", "pid_ns", "pid", "start_ticks", "init_start_ticks")
+from hostkit.identity import Identity
 
 
 def training(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
     """Hold two `hostkit.train-status/1` documents against each other.
 
-    `same_process` is None where either look found no process that is known for certain; `untouched` is False
-    only where both did and they differ.
+    `same_process` is None, not known, where either look found no process that is known for certain.
     """
     one, two = _identity(before), _identity(after)
     same = None if one is None or two is None else one == two
@@ -31,7 +30,6 @@ def training(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
         "before": _brief(before),
         "after": _brief(after),
         "same_process": same,
-        "untouched": same is not False,
         "words": words,
     }
 
@@ -41,7 +39,7 @@ def _identity(status: dict[str, Any]) -> dict[str, Any] | None:
     if status["verdict"] == "UNKNOWN" or not status["processes"]:
         return None
     identity = status["processes"][0]["identity"]
-    return {key: identity[key] for key in IDENTITY}
+    return {key: identity[key] for key in Identity.model_fields}
 
 
 def _brief(status: dict[str, Any]) -> dict[str, Any]:

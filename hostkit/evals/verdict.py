@@ -33,7 +33,7 @@ def document(
     bad = _bad(result, found, ignore_run=ignore_run)
     compared = compare(previous.result, result).document() if previous is not None else None
     if compared is not None and previous is not None:
-        compared["label"] = f"step {previous.result.checkpoint.step} of {previous.result.created_at}"
+        compared["label"] = previous.label
         compared["archive"] = str(previous.folder)
     return {
         "schema": "hostkit.eval-latest/1",
@@ -66,7 +66,7 @@ def _bad(result: EvalResult, found: dict[str, Any], *, ignore_run: bool) -> list
             for when in ("before", "after")
             if found[when]["exit"] != 0
         ]
-        if not found["untouched"]:
+        if found["same_process"] is False:
             bad.append("the training's process is another one than before")
     return bad
 

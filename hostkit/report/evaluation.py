@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hostkit.report.console import remote
+from hostkit.report.console import harmless_document, remote
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,6 +21,7 @@ def show(document: dict[str, Any], console: Console) -> None:
     """Print a `hostkit.eval-latest/1` document."""
     from rich.text import Text
 
+    document = harmless_document(document)
     result, checkpoint = document["result"], document["checkpoint"]
     settings, coverage = result["settings"], result["coverage"]
     console.print()
@@ -123,7 +124,7 @@ def _training(document: dict[str, Any], console: Console) -> None:
 
     training = document["training"]
     before, after = training["before"], training["after"]
-    well = training["untouched"] and before["exit"] == 0 and after["exit"] == 0
+    well = training["same_process"] is not False and before["exit"] == 0 and after["exit"] == 0
     steps = (
         f", step {before['step']['live']} → {after['step']['live']}"
         if before["step"]["live"] is not None

@@ -80,3 +80,10 @@ def test_an_archive_that_cannot_be_written_says_so_and_leaves_nothing(tmp_path):
     with pytest.raises(CannotCreateError) as caught:
         filed(Archive(tmp_path, "drafter"), result({"p": [1]}))
     assert str(tmp_path / "drafter") in str(caught.value)
+
+
+def test_a_result_that_is_filed_already_is_not_filed_twice(tmp_path):
+    archive = Archive(tmp_path, "drafter")
+    first = filed(archive, result({"p": [1]}))
+    assert filed(archive, result({"p": [1]})) == first
+    assert filed(archive, result({"p": [1]}, created_at="2026-11-30T12:00:00Z")) != first

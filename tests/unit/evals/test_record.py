@@ -57,7 +57,7 @@ def test_a_damaged_record_is_none():
 
 
 def test_following_ends_when_the_other_one_ends_and_tells_where_it_is():
-    told, under_way = [], UnderWay("/a", "drafter")
+    told, found, under_way = [], [], UnderWay("/a", "drafter")
     told_once = threading.Event()
 
     def say(words):
@@ -66,10 +66,15 @@ def test_following_ends_when_the_other_one_ends_and_tells_where_it_is():
 
     with under_way:
         under_way.write(RECORD)
-        waiter = threading.Thread(target=UnderWay("/a", "drafter").wait, args=(say,))
+        waiter = threading.Thread(target=lambda: found.append(UnderWay("/a", "drafter").wait(say)))
         waiter.start()
         assert told_once.wait(30)
         assert waiter.is_alive()
     waiter.join(30)
     assert not waiter.is_alive()
     assert "step 4000" in told[0]
+    assert found == [RECORD]
+
+
+def test_where_nobody_evaluates_there_is_nobody_to_follow():
+    assert UnderWay("/a", "drafter").wait(pytest.fail) is None

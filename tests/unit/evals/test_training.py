@@ -36,14 +36,12 @@ def status(**changes):
 def test_the_same_process_further_on_is_untouched_and_needs_no_words():
     found = training(status(), status(live=140))
     assert found["same_process"] is True
-    assert found["untouched"]
     assert found["words"] == []
 
 
 def test_a_reused_pid_is_another_process():
     found = training(status(), status(start_ticks=10, live=140))
     assert found["same_process"] is False
-    assert not found["untouched"]
     assert any("another process" in words for words in found["words"])
 
 
@@ -57,7 +55,6 @@ def test_a_process_that_is_gone_is_said_with_the_verdict_and_its_evidence():
 def test_a_look_that_is_uncertain_compares_nothing():
     found = training(status(), status(verdict="UNKNOWN", exit=3, start_ticks=10))
     assert found["same_process"] is None
-    assert found["untouched"]
 
 
 def test_a_log_without_a_new_step_is_said():

@@ -1,0 +1,124 @@
+"""The end of an evaluation: compare the result, file it, look at the training again, and say it all in one document."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hostkit.evals.archive import Archive, Entry, add_later
+from hostkit.evals.compare import compare
+from hostkit.evals.record import Record, UnderWay
+from hostkit.evals.results import EvalResult, dump
+from hostkit.evals.steps import Steps
+from hostkit.evals.verdict import document
+from hostkit.inventory.models import Inventory
+from hostkit.liveness.look import look
+
+if TYPE_CHECKING:
+    from hostkit.liveness.status import TrainStatus
+    from hostkit.transport.connections import Connections
+
+AFTER = "verdict-after.json"
+
+
+@dataclass
+class Filing:
+    """Files the results of one evaluation, and shows those that are filed."""
+
+    connections: Connections
+    inventory: Inventory
+    name: str
+    archive: Archive
+    sample: str
+    steps: Steps
+    notes: list[str]
+    ignore_run: bool
+
+    def file(
+        self,
+        under_way: UnderWay,
+        record: Record,
+        result: EvalResult,
+        log: bytes,
+        *,
+        provenance: Mapping[str, Any],
+    ) -> dict[str, Any]:
+        """File a new result with all that belongs to it; return the `hostkit.eval-latest/1` document."""
+        with self.steps.running("compare") as step:
+            previous = self.archive.before(result)
+            compared = compare(previous.result, result) if previous is not None else None
+            step.words = "the first result here"
+            if previous is not None and compared is not None:
+                step.words = f"with {previous.label}: {compared.verdict}"
+        with self.steps.running("archive") as step:
+            files = {
+                "result.json": dump(result.document()),
+                "plan.json": dump(record.plan or {}),
+                "provenance.json": dump(dict(provenance)),
+                "verdict-before.json": dump(record.verdict_before),
+                "log.txt": log,
+            }
+            if compared is not None:
+                files["comparison.json"] = dump(compared.document())
+            folder = self.archive.add(result, files)
+            step.words = str(folder)
+        under_way.write(record.model_copy(update={"step": "recheck", "archived": str(folder)}))
+        after = self._recheck(folder)
+        return self._document(Entry(folder, result), previous, record.candidate, record.verdict_before, after)
+
+    def again(
+        self,
+        entry: Entry,
+        status: TrainStatus,
+        candidate: dict[str, Any],
+        record: Record | None,
+        why: str,
+    ) -> dict[str, Any]:
+        """Return the document of a result that is filed already; finish its recheck if that was cut.
+
+        `record`: of the command that made it and was cut, or was followed; None where it is an older one's.
+        """
+        previous = self.archive.before(entry.result)
+        before = record.verdict_before if record is not None else status.document()
+        self.notes += [note for note in (record.notes if record else ()) if note not in self.notes]
+        after = status.document()
+        if not (entry.folder / AFTER).exists():
+            after = self._recheck(entry.folder)
+        self.steps.skip_rest(why)
+        return self._document(entry, previous, candidate, before, after, reused=record is None)
+
+    def _recheck(self, folder: Path) -> dict[str, Any]:
+        """Look at the training once more, and file that with the result."""
+        with self.steps.running("recheck") as step:
+            after = look(self.connections, self.inventory, self.inventory.evals[self.name].run).document()
+            live = after["step"]["live"]
+            step.words = after["verdict"] + (f", step {live}" if live is not None else "")
+            add_later(folder, AFTER, dump(after))
+            return after
+
+    def _document(
+        self,
+        entry: Entry,
+        previous: Entry | None,
+        candidate: dict[str, Any],
+        before: dict[str, Any],
+        after: dict[str, Any],
+        *,
+        reused: bool = False,
+    ) -> dict[str, Any]:
+        return document(
+            self.name,
+            self.inventory.evals[self.name].run,
+            entry,
+            previous,
+            candidate=candidate,
+            sample=self.sample,
+            before=before,
+            after=after,
+            steps=self.steps.document(),
+            notes=self.notes,
+            reused=reused,
+            ignore_run=self.ignore_run,
+        )
