@@ -80,15 +80,14 @@ def stage(
     from hostkit.checkpoints import choose_step, plan_stage
     from hostkit.checkpoints import stage as execute
     from hostkit.errors import DataError
+    from hostkit.journal import Journal
 
     number, limit = None if step is None else _step(step), _rate(rate)
     run, host, where = _destination(session, run, eval, to, folder)
     session.say(f"looking at {run} …")
     status, choice = _choose(session, run)
     chosen = (
-        choose_step([one.candidate for one in choice.ranked], number)
-        if number is not None
-        else choice.chosen
+        choose_step([one.candidate for one in choice.ranked], number) if number is not None else choice.chosen
     )
     if chosen is None:
         raise DataError(
@@ -112,6 +111,9 @@ def stage(
     _guard(session, plan, status)
     if session.dry_run:
         return _planned(plan)
+    Journal().record(  # before it: a command may be cut amid it
+        "stage", host=host, run=run, step=chosen.step, source=plan.source, path=plan.path, bytes=plan.need
+    )
     staged = execute(
         session.connections,
         session.inventory,
@@ -153,21 +155,11 @@ def _rate(text: str | None) -> int | None:
 
 
 def _choose(session: Session, run: str) -> tuple[TrainStatus, Choice]:
-    from hostkit.checkpoints import Candidate, choose
-    from hostkit.errors import UnreachableError
+    from hostkit.evals.finding import choice_of
     from hostkit.liveness.look import look
 
     status = look(session.connections, session.inventory, run)
-    failed = next((hop for hop in status.hops if hop.state == "failed"), None)
-    if failed is not None:
-        stood = tuple(hop.name for hop in status.hops if hop.state == "ok")
-        raise UnreachableError(str(failed.error), hop=failed.name, stood=stood)
-    live = status.step.live_at_most if status.step.live_at_most is not None else status.step.live
-    started = None
-    if status.host.clock is not None and status.identity is not None:
-        started = int((status.host.clock - status.processes[0].age) * 1e9)
-    found = [Candidate.model_validate(one) for one in status.checkpoints]
-    return status, choose(found, live, started_ns=started)
+    return status, choice_of(status)
 
 
 def _age(status: TrainStatus, one: Candidate) -> float | None:
@@ -182,6 +174,7 @@ def _destination(
 ) -> tuple[str, str, str]:
     """Return run, host and folder, from what was given and what the inventory says."""
     from hostkit.errors import UsageError
+    from hostkit.evals.request import Places
 
     evals = session.inventory.evals
     if wanted is None and run is not None and run not in session.inventory.runs and run in evals:
@@ -205,7 +198,7 @@ def _destination(
             f"no host {host!r} in the inventory", hint="hosts: " + ", ".join(session.inventory.hosts)
         )
     if folder is None and chosen is not None and chosen.host == host:
-        folder = posixpath.join(chosen.workspace, "staged")
+        folder = Places(chosen.workspace).staged
     if folder is None or not folder.startswith("/"):
         raise UsageError(f"into which folder on {host}?", hint="--folder with an absolute path there")
     return run or (chosen.run if chosen else ""), host, posixpath.normpath(folder)
