@@ -57,20 +57,29 @@ class Api:
             raise Refused("{} serves {}, not {}".format(self.url, served, self._model))
         return self._model
 
-    def chat(self, messages: List[Dict[str, str]], max_new_tokens: int, thinking: bool) -> Answer:
+    def chat(
+        self,
+        messages: List[Dict[str, str]],
+        max_new_tokens: int,
+        thinking: bool,
+        sampling: Optional[Dict[str, Any]] = None,
+    ) -> Answer:
         """Answer a conversation."""
         body = {
             "messages": messages,
             "chat_template_kwargs": {"enable_thinking": thinking},
             "max_tokens": max_new_tokens,
+            **(sampling or {}),
         }
         return self._complete(
             "/chat/completions", body, lambda choice: choice["message"].get("content") or ""
         )
 
-    def complete(self, prompt_ids: List[int], max_new_tokens: int) -> Answer:
+    def complete(
+        self, prompt_ids: List[int], max_new_tokens: int, sampling: Optional[Dict[str, Any]] = None
+    ) -> Answer:
         """Continue token ids."""
-        body = {"prompt": prompt_ids, "max_tokens": max_new_tokens}
+        body = {"prompt": prompt_ids, "max_tokens": max_new_tokens, **(sampling or {})}
         return self._complete("/completions", body, lambda choice: choice.get("text") or "")
 
     def _complete(self, path: str, body: Dict[str, Any], text_of: Callable[[Dict[str, Any]], str]) -> Answer:

@@ -9,17 +9,35 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from refusal import Refused
 from samples import Sample
 from seeds import DataOrder
 from target import Target
 
 
 @dataclass(frozen=True)
+class Origin:
+    """What features rest on; those of another target, taps or dtype have the same shape and ruin a drafter."""
+
+    target: str
+    taps: tuple[int, ...]
+    dtype: str
+
+    def require(self, other: Origin) -> None:
+        """Refuse features of another origin."""
+        for name in ("target", "taps", "dtype"):
+            mine, theirs = getattr(self, name), getattr(other, name)
+            if mine != theirs:
+                raise Refused(f"features of another {name}: {theirs} where {mine} is trained on")
+
+
+@dataclass(frozen=True)
 class MicroBatch:
-    """Samples of one micro-batch and their features [B, S, taps * H], right-padded."""
+    """Samples (ids, tokens, masks) of one micro-batch and their features [B, S, taps * H], right-padded."""
 
     samples: Sequence[Sample]
     features: Tensor
+    origin: Origin
 
     @property
     def tokens(self) -> int:
@@ -41,28 +59,30 @@ class FeatureSource(Protocol):
 class Plan:
     """Which samples form micro-batch `number` of a rank: a pure function, the same on every start."""
 
-    def __init__(
-        self, samples: Sequence[Sample], batch: int, seed: int, rank: int = 0, world: int = 1
-    ) -> None:
-        self.samples, self.batch, self.rank, self.world = samples, batch, rank, world
-        self._order = DataOrder(len(samples), seed)
+    def __init__(self, count: int, batch: int, seed: int, *, rank: int = 0, world: int = 1) -> None:
+        self.count, self.batch, self.seed, self.rank, self.world = count, batch, seed, rank, world
+        self._order = DataOrder(count, seed)
 
-    def batch_at(self, number: int) -> list[Sample]:
-        """The samples of a micro-batch; ranks take turns in one common order."""
+    def numbers_at(self, number: int) -> list[int]:
+        """Sample numbers of a micro-batch; ranks take turns in one common order."""
         first = (number * self.world + self.rank) * self.batch
-        return [self.samples[self._order.at(first + i)] for i in range(self.batch)]
+        return [self._order.at(first + i) for i in range(self.batch)]
+
+    def copy(self) -> Plan:
+        """The same plan for another thread."""
+        return Plan(self.count, self.batch, self.seed, rank=self.rank, world=self.world)
 
 
 class Inline:
     """Runs the target in the trainer's own thread: simplest, and right for a tiny target or a test."""
 
-    def __init__(self, plan: Plan, target: Target, taps: Sequence[int]) -> None:
-        self.plan, self.target, self.taps = plan, target, taps
+    def __init__(self, samples: Sequence[Sample], plan: Plan, target: Target, origin: Origin) -> None:
+        self.samples, self.plan, self.target, self.origin = samples, plan, target, origin
 
     def get(self, number: int) -> MicroBatch:
         """Compute the features of a micro-batch now."""
-        chosen = self.plan.batch_at(number)
-        return MicroBatch(chosen, batch_features(self.target, chosen, self.taps))
+        chosen = [self.samples[i] for i in self.plan.numbers_at(number)]
+        return MicroBatch(chosen, batch_features(self.target, chosen, self.origin.taps), self.origin)
 
     def measures(self) -> dict[str, Any]:
         """Nothing waits for anything here."""

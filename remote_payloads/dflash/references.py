@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -59,13 +60,27 @@ def keep(work: Path, prompt: Prompt, key: str, reference: Reference) -> None:
     write_json(reference_file(work, prompt, key), asdict(reference))
 
 
-def ask_server(api: Api, prompt: Prompt, tokenizer: Any, max_new_tokens: int, thinking: bool) -> Reference:
-    """One greedy answer. Different prompt ids mean another template, tokenizer or flag: refused."""
-    ids = prompt_tokens(prompt, tokenizer, thinking)
+def ask_server(
+    api: Api,
+    prompt: Prompt,
+    tokenizer: Any,
+    max_new_tokens: int,
+    thinking: bool,
+    *,
+    sampling: dict[str, Any] | None = None,
+    lock: AbstractContextManager[Any] | None = None,
+) -> Reference:
+    """One answer, greedy unless `sampling` says otherwise; `lock` guards a shared tokenizer.
+
+    Different prompt ids mean another template, tokenizer or flag: refused.
+    """
+    guard = lock or nullcontext()
+    with guard:
+        ids = prompt_tokens(prompt, tokenizer, thinking)
     if prompt.messages is not None:
-        answer = api.chat(prompt.messages, max_new_tokens, thinking)
+        answer = api.chat(prompt.messages, max_new_tokens, thinking, sampling)
     else:
-        answer = api.complete(ids, max_new_tokens)
+        answer = api.complete(ids, max_new_tokens, sampling)
     if answer.prompt_ids is not None and answer.prompt_ids != ids:
         at = next(
             (i for i, (a, b) in enumerate(zip(answer.prompt_ids, ids, strict=False)) if a != b),
@@ -78,7 +93,8 @@ def ask_server(api: Api, prompt: Prompt, tokenizer: Any, max_new_tokens: int, th
         )
     response = answer.ids
     if response is None:
-        response = tokenizer.encode(answer.text, add_special_tokens=False)
+        with guard:
+            response = tokenizer.encode(answer.text, add_special_tokens=False)
     return Reference(
         prompt_id=prompt.id,
         domain=prompt.domain,

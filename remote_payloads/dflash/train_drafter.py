@@ -4,8 +4,9 @@
     python train_drafter.py --target DIR --out DIR --steps N [--data FILE.jsonl] [--recipe tiny|paper]
 
 Writes OUT/step_N/checkpoint.pt (weights) and trainer_state.pt (resume) every --save-every steps, and one
-JSON line per logging step. Run again with the same flags, it goes on where it stopped. SIGTERM saves between
-steps and ends well; --save-trigger FILE saves when FILE appears; a loss that is not finite ends the run.
+JSON line per logging step. Several drafter ranks: torchrun --nproc-per-node N train_drafter.py ...
+Run again with the same flags, it goes on where it stopped. SIGTERM saves between steps and ends well;
+--save-trigger FILE saves when FILE appears; a loss that is not finite ends the run.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     data("--data", type=Path, help="JSONL of samples (see samples.py)")
     data("--thinking", action="store_true", help="render prompts with the template's thinking mode on")
     data("--max-length", type=int)
+    data("--features", type=Path, help="train offline from features that store_features.py stored")
     data("--pool", type=int, help="without --data: responses to sample from the target itself")
     data("--corpus", type=Path, help="text files to cut prompts from (default: Python's standard library)")
     data("--prompt-tokens", type=int, default=32)
@@ -80,7 +82,17 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     run = parser.add_argument_group("running").add_argument
     run("--threads", type=int, default=0, help="torch threads (0: torch's own choice)")
     run("--dtype", choices=["auto", "float32", "bfloat16"], default="auto", help="of the target")
-    run("--device", default="cpu")
+    run("--device", default="cpu", help="of the drafter; under torchrun, cuda means cuda:LOCAL_RANK")
+    run(
+        "--target-devices",
+        default="",
+        metavar="D,D",
+        help="run target workers on these devices, feeding a queue (cpu,cpu or cuda:0,cuda:1; default: inline)",
+    )
+    run(
+        "--queue-bytes", type=int, default=2 << 30, help="features waiting between target workers and drafter"
+    )
+    run("--wandb", metavar="PROJECT", help="log to Weights & Biases too")
     run("--keep", type=int, default=0, help="keep the newest N checkpoints (0: all)")
     run("--keep-every", type=int, default=0, help="... and every Mth step")
     run("--save-trigger", type=Path, help="save when this file appears (it is removed)")

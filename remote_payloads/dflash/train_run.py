@@ -1,36 +1,37 @@
-"""A training run from start to end: sets the parts up, steps, logs, saves, and ends for a stated reason."""
+"""A training run from start to end: steps, logs, saves, and ends for a stated reason."""
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import hashlib
-import json
+import math
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
 
 import torch
 
+import harness_files
+import telemetry
 import train_files
 from blocks import default_gamma, loss_weights, make_blocks
 from drafter import Drafter
-from feature_source import FeatureSource, Inline, Plan
-from new_drafter import new_config
+from feature_queue import ProducerDied
+from feature_source import FeatureSource
+from ranks import Ranks
 from seeds import generator
 from stopping import Stopping
-from target import Target
-from target_dtype import target_dtype
-from target_identity import identify
-from train_data import load_samples
 from train_log import TrainLog
+from train_setup import Setup
 from trainer import DraftLoss, Recipe, StepResult, Trainer
 
 
 class Run:
-    """One rank's run; `go` returns the exit status: 0 finished or stopped on request, 1 diverged."""
+    """One rank's run; `go` returns the exit status: 0 finished or stopped on request, 1 ended by a fault."""
 
     def __init__(self, args: argparse.Namespace) -> None:
-        from transformers import AutoTokenizer
         from transformers.utils import logging
 
         logging.disable_progress_bar()  # type: ignore[no-untyped-call]
@@ -39,30 +40,29 @@ class Run:
         self.args = args
         self.stopping = Stopping(args.save_trigger)
         self.stopping.listen()
-        self.log = TrainLog(args.log)
-        self.target = Target.load(args.target, target_dtype(args.target, args.dtype), args.device)
-        tokenizer = AutoTokenizer.from_pretrained(str(args.target), local_files_only=True)
-        self.config = new_config(args, self.target.model.config, tokenizer)
+        self._stopped = False
+        self.ranks = Ranks(args.device)
+        self.log = TrainLog(args.log, silent=not self.ranks.first)
         args.out.mkdir(parents=True, exist_ok=True)
-        self.samples = load_samples(args, self.target, tokenizer, self.log)
-        gamma = args.gamma or default_gamma(self.config.block_size)
+        self.setup = Setup(args, self.ranks, self.log)
+        self.config = self.setup.config
         recipe = Recipe(
             steps=args.steps,
             lr=args.lr,
             warmup=args.warmup,
             clip=args.clip,
             weight_decay=args.weight_decay,
-            gamma=gamma,
+            gamma=args.gamma or default_gamma(self.config.block_size),
             autocast=args.autocast,
             loss_rows=args.loss_rows,
         )
-        drafter = Drafter(self.config).reset_parameters(generator(args.seed, "weights")).to(args.device)
-        model = DraftLoss(drafter, loss_weights(self.config.block_size, gamma), args.loss_rows)
-        self.trainer = Trainer(model, recipe, self.target.vocabulary)
-        self.source: FeatureSource = Inline(
-            Plan(self.samples, args.batch, args.seed), self.target, self.config.target_layer_ids
-        )
+        drafter = Drafter(self.config).reset_parameters(generator(args.seed, "weights")).to(self.setup.device)
+        model = DraftLoss(drafter, loss_weights(self.config.block_size, recipe.gamma), args.loss_rows)
+        self.trainer = Trainer(model, recipe, self.setup.vocabulary, self.ranks.wrap)
         self.done = self._resume()
+        name = hashlib.sha256(str(args.out.resolve()).encode()).hexdigest()[:8]
+        self.wandb = telemetry.Wandb(args.wandb if self.ranks.first else None, plain(args), name)
+        self.nvml = telemetry.Nvml() if self.ranks.first else None
 
     def _resume(self) -> int:
         state = train_files.newest_state(self.args.out, self.config)
@@ -75,59 +75,90 @@ class Run:
     def go(self) -> int:
         """Train to the last step, or until asked to stop."""
         args = self.args
-        self.log.event("started", step=self.done, of=args.steps, parameters=self._size())
+        size = sum(p.numel() for p in self.trainer.model.parameters())
+        self.log.event("started", step=self.done, of=args.steps, parameters=size, ranks=self.ranks.world)
+        source = self.setup.source(self.done * args.accumulate)
         try:
             for step in range(self.done + 1, args.steps + 1):
-                began = time.monotonic()
-                result, tokens = self._step(step)
-                if not result.finite:
-                    return self._diverged(step, result)
-                self.done = step
-                if step % args.log_every == 0 or step in (1, args.steps):
-                    self.log.step(self._line(step, result, tokens / (time.monotonic() - began)))
-                asked = self.stopping.asked
-                if step % args.save_every == 0 or step == args.steps or asked or self.stopping.save_now():
-                    self._save(step)
-                if asked:
-                    self.log.event("stopped", step=step, reason=self.stopping.reason)
-                    return 0
-                self.stopping.pause(args.pace)
+                if not self._advance(source, step):
+                    return 0 if self._stopped else 1
             self.log.event("finished", step=self.done)
             return 0
+        except ProducerDied as death:
+            self._save(self.done)
+            self.log.event("producer_died", step=self.done, worker=death.worker, what=str(death))
+            return 1
         finally:
-            self.source.close()
+            source.close()
+            self.wandb.close()
             self.log.close()
+            self.ranks.leave()
 
-    def _step(self, step: int) -> tuple[StepResult, int]:
+    def _advance(self, source: FeatureSource, step: int) -> bool:
+        """One step and what is due after it; False when the run is to end."""
         args = self.args
+        began = time.monotonic()
+        result, tokens, asked, triggered = self._step(source, step)
+        if not result.finite:
+            self._diverged(step, result)
+            return False
+        self.done = step
+        if step % args.log_every == 0 or step in (1, args.steps):
+            line = self._line(step, result, tokens / (time.monotonic() - began)) | source.measures()
+            self.log.step(line)
+            self.wandb.log(line)
+        if step % args.save_every == 0 or step == args.steps or asked or triggered:
+            self._save(step)
+        if asked:
+            self._stopped = True
+            self.log.event("stopped", step=step, reason=self.stopping.reason or "another rank was asked to")
+            return False
+        self.stopping.pause(args.pace)
+        return True
+
+    def _step(self, source: FeatureSource, step: int) -> tuple[StepResult, float, bool, bool]:
+        """All ranks take the step together and agree on its loss, on stopping and on saving."""
+        args, ranks = self.args, self.ranks
         batches, tokens, weight = [], 0, 0.0
         for micro in range((step - 1) * args.accumulate, step * args.accumulate):
-            batch = self.source.get(micro)
-            drawn = generator(args.seed, "anchors", micro)
-            blocks = make_blocks(batch.samples, args.anchors, self.config.block_size, drawn).to(
-                self.target.device
-            )
-            batches.append((blocks, batch.features))
+            batch = source.get(micro)
+            self.setup.origin.require(batch.origin)
+            drawn = generator(args.seed, "anchors", micro * ranks.world + ranks.rank)
+            blocks = make_blocks(batch.samples, args.anchors, self.config.block_size, drawn)
+            batches.append((blocks.to(self.setup.device), batch.features.to(self.setup.device)))
             tokens += batch.tokens
             weight += self.trainer.model.weight_of(blocks)
-        return self.trainer.step(step, batches, weight), tokens
+        trigger = ranks.first and self.stopping.save_now()
+        weight, asked, triggered, all_tokens = ranks.total(weight, self.stopping.asked, trigger, tokens)
+        result = self.trainer.step(step, batches, weight, ranks.world)
+        depth = len(result.hits)
+        loss, streaks, count, *slots = ranks.total(
+            result.loss, result.streaks, result.blocks, *result.hits, *result.scored
+        )
+        hits, scored = [int(n) for n in slots[:depth]], [int(n) for n in slots[depth:]]
+        agreed = dataclasses.replace(
+            result, loss=loss, streaks=int(streaks), blocks=int(count), hits=hits, scored=scored
+        )
+        return agreed, all_tokens, bool(asked), bool(triggered)
 
     def _line(self, step: int, result: StepResult, rate: float) -> dict[str, Any]:
         per_slot = [round(h / s, 4) if s else None for h, s in zip(result.hits, result.scored, strict=True)]
-        line: dict[str, Any] = {
+        return {
             "step": step,
-            "loss": round(result.loss, 5),
+            "loss": round(result.loss, 5) if math.isfinite(result.loss) else result.loss,
             "grad_norm": round(result.grad_norm, 5),
             "lr": result.lr,
             "tokens_per_s": round(rate, 1),
             "accuracy": round(sum(result.hits) / max(1, sum(result.scored)), 4),
             "accept_len": round(result.streaks / result.blocks, 4) if result.blocks else None,
             "per_position": per_slot,
-            **self.source.measures(),
+            "memory": telemetry.memory(self.ranks.device),
+            **(self.nvml.read() if self.nvml else {}),
         }
-        return line
 
     def _save(self, step: int) -> None:
+        if not self.ranks.first:
+            return
         began = time.monotonic()
         path = train_files.save(
             self.args.out,
@@ -139,26 +170,42 @@ class Run:
         )
         removed = train_files.retain(self.args.out, self.args.keep, self.args.keep_every)
         extra = {"removed": removed} if removed else {}
-        self.log.event(
-            "saved", step=step, path=str(path), seconds=round(time.monotonic() - began, 3), **extra
-        )
+        seconds = round(time.monotonic() - began, 3)
+        self.log.event("saved", step=step, path=str(path), seconds=seconds, **extra)
 
-    def _diverged(self, step: int, result: StepResult) -> int:
+    def _diverged(self, step: int, result: StepResult) -> None:
+        if not self.ranks.first:
+            return
         path = train_files.save_diverged(self.args.out, step, self.trainer.state())
         self.log.step({"step": step, "loss": result.loss, "grad_norm": result.grad_norm, "lr": result.lr})
         self.log.event("diverged", step=step, loss=result.loss, grad_norm=result.grad_norm, state=str(path))
-        return 1
 
     def _about(self) -> dict[str, Any]:
-        plain = {k: str(v) if isinstance(v, Path) else v for k, v in vars(self.args).items()}
         return {
-            "target": identify(self.args.target),
+            "target": self.setup.identity,
             "thinking": self.args.thinking,
-            "training": plain,
-            "data_sha256": hashlib.sha256(
-                json.dumps([[s.id, s.input_ids] for s in self.samples[:1000]]).encode()
-            ).hexdigest(),
+            "training": plain(self.args),
+            "gamma": self.trainer.recipe.gamma,
+            "git_commit": git_commit(),
+            "harness": harness_files.hashes(),
         }
 
-    def _size(self) -> int:
-        return sum(p.numel() for p in self.trainer.model.parameters())
+
+def plain(args: argparse.Namespace) -> dict[str, Any]:
+    """Flags as plain data."""
+    return {k: str(v) if isinstance(v, Path) else v for k, v in vars(args).items()}
+
+
+def git_commit() -> str | None:
+    """The commit of this folder, where it is a checkout and git is there."""
+    try:
+        found = subprocess.run(
+            ["git", "-C", str(harness_files.HERE), "rev-parse", "HEAD"],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=5,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return found.stdout.strip() or None if found.returncode == 0 else None

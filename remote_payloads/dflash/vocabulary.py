@@ -49,8 +49,8 @@ class Vocabulary:
         return cls(model.get_input_embeddings().weight, model.get_output_embeddings().weight)
 
     @classmethod
-    def read(cls, folder: Path, ids: Sequence[int], dtype: torch.dtype) -> Vocabulary:
-        """From the safetensors files of a target's folder: embedding rows of `ids`, and the whole head."""
+    def read(cls, folder: Path, ids: Sequence[int] | None, dtype: torch.dtype) -> Vocabulary:
+        """From the safetensors files of a target's folder: embedding rows of `ids` (None: all), and the whole head."""
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         refuse_unusual(config)
         files = tensor_files(folder)
@@ -67,15 +67,17 @@ class Vocabulary:
                     "a random head accepts nothing",
                 )
             head = table
+        if ids is None:
+            return cls(_tensor(files[table], table).to(dtype), _tensor(files[head], head).to(dtype))
         wanted = sorted(set(ids))
         embedding = _rows(files[table], table, wanted).to(dtype)
         return cls(
             embedding, _tensor(files[head], head).to(dtype), {token: row for row, token in enumerate(wanted)}
         )
 
-    def to(self, dtype: torch.dtype) -> Vocabulary:
-        """The same in another dtype."""
-        return Vocabulary(self.embedding.to(dtype), self.head.to(dtype), self.rows)
+    def to(self, place: torch.dtype | str) -> Vocabulary:
+        """The same in another dtype or on another device."""
+        return Vocabulary(self.embedding.to(place), self.head.to(place), self.rows)
 
     @property
     def size(self) -> int:

@@ -1,0 +1,77 @@
+#!/usr/bin/env python3
+"""Compute the features of training samples once and store them, to train without the target.
+
+    python store_features.py --target DIR --data FILE.jsonl --out DIR --target-layer-ids 1 2 3
+
+Goes on where it was interrupted. Size: taps * hidden * 2 bytes a token, for a 27B target 51 kB.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+import progress
+from refusal import Refused
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--target", type=Path, required=True)
+    parser.add_argument("--data", type=Path, required=True, help="JSONL of samples (see samples.py)")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--target-layer-ids", type=int, nargs="+", required=True, metavar="L")
+    parser.add_argument("--max-length", type=int, default=3072)
+    parser.add_argument("--thinking", action="store_true")
+    parser.add_argument("--dtype", choices=["auto", "float32", "bfloat16"], default="auto")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--threads", type=int, default=0)
+    args = parser.parse_args(argv)
+    return progress.guarded(lambda: store(args))
+
+
+def store(args: argparse.Namespace) -> int:
+    """Store what is not stored yet; files of another origin are refused, not mixed."""
+    import torch
+    from transformers import AutoTokenizer
+
+    import samples
+    import stored_features
+    from feature_source import Origin, batch_features
+    from target import Target
+    from target_dtype import target_dtype
+    from target_identity import identify
+
+    if args.threads:
+        torch.set_num_threads(args.threads)
+    dtype = target_dtype(args.target, args.dtype)
+    target = Target.load(args.target, dtype, args.device)
+    tokenizer = AutoTokenizer.from_pretrained(str(args.target), local_files_only=True)
+    fingerprint = identify(args.target)["fingerprint"]
+    origin = Origin(fingerprint, tuple(args.target_layer_ids), str(dtype).removeprefix("torch."))
+    found = samples.read(args.data, tokenizer, args.max_length, args.thinking)
+    for number, sample in enumerate(found):
+        file = stored_features.file_of(args.out, number)
+        began, rate = time.monotonic(), {}
+        if file.exists():
+            kept, _, theirs = stored_features.read(file)
+            origin.require(theirs)
+            if kept.input_ids != sample.input_ids:
+                raise Refused(
+                    f"{file} holds another sample than line {number + 1} of the data", "another --out"
+                )
+        else:
+            features = batch_features(target, [sample], origin.taps)[0]
+            stored_features.write(file, sample, features.cpu(), origin)
+            rate = {"tokens_per_s": round(len(sample.input_ids) / (time.monotonic() - began), 1)}
+        progress.emit("progress", phase="features", done=number + 1, of=len(found), **rate)
+    progress.emit("done", result=str(args.out), samples=len(found))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,89 @@
+"""Training responses come from the server, a line each, and an interrupted run goes on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import AutoTokenizer
+
+import regenerate
+import samples
+
+from .reference_server import ReferenceServer, serving
+
+Regenerate = Callable[..., tuple[int, list[dict[str, Any]]]]
+
+
+@pytest.fixture
+def run(target_folder: Path, tmp_path: Path, capsys: Any) -> Regenerate:
+    prompts = [{"id": f"p{i}", "prompt": f"def f{i}(x):"} for i in range(5)]
+    (tmp_path / "prompts.jsonl").write_text("\n".join(map(json.dumps, prompts)))
+
+    def start(url: str) -> tuple[int, list[dict[str, Any]]]:
+        argv = [
+            "--api", url, "--target", target_folder, "--prompts", tmp_path / "prompts.jsonl",
+            "--out", tmp_path / "out.jsonl", "--max-new-tokens", 12, "--concurrency", 2,
+        ]  # fmt: skip
+        status = regenerate.main(list(map(str, argv)))
+        return status, [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    return start
+
+
+@pytest.fixture(scope="module")
+def tokenizer(target_folder: Path) -> Any:
+    return AutoTokenizer.from_pretrained(str(target_folder), local_files_only=True)
+
+
+def test_every_prompt_gets_a_line_that_trains(
+    target: Any, tokenizer: Any, run: Regenerate, tmp_path: Path
+) -> None:
+    with serving(ReferenceServer(target, tokenizer, gives_ids=True)) as server:
+        status, lines = run(server.url)
+    assert status == 0
+    assert lines[-1]["reencoded"] == 0
+    read = samples.read(tmp_path / "out.jsonl", tokenizer, 500)
+    assert {s.id for s in read} == {f"p{i}" for i in range(5)}
+    assert all(sum(s.supervised) == 12 for s in read)
+
+
+def test_it_goes_on_after_a_cut_line_and_asks_nothing_twice(
+    target: Any, tokenizer: Any, run: Regenerate, tmp_path: Path
+) -> None:
+    out = tmp_path / "out.jsonl"
+    with serving(ReferenceServer(target, tokenizer, gives_ids=True)) as server:
+        run(server.url)
+        whole = out.read_text().splitlines(keepends=True)
+        out.write_text("".join(whole[:3]) + whole[3][:20])
+        server.requests.clear()
+        status, _ = run(server.url)
+        asked = len(server.requests)
+    assert status == 0
+    assert asked == 2
+    assert sorted(json.loads(line)["id"] for line in out.read_text().splitlines()) == [
+        f"p{i}" for i in range(5)
+    ]
+
+
+def test_prompts_that_fail_are_named_and_left_for_the_next_run(
+    target: Any, tokenizer: Any, run: Regenerate, tmp_path: Path
+) -> None:
+    with serving(ReferenceServer(target, tokenizer, gives_ids=True)) as server:
+        server.fail_on = {"f2"}
+        status, lines = run(server.url)
+        assert status == 1
+        assert [entry["prompt"] for entry in lines[-1]["failed"]] == ["p2"]
+        server.fail_on = set()
+        assert run(server.url)[0] == 0
+    assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 5
+
+
+def test_a_file_of_something_else_is_not_appended_to(run: Regenerate, tmp_path: Path) -> None:
+    (tmp_path / "out.jsonl").write_text("notes\n")
+    status, lines = run("http://127.0.0.1:9/v1")
+    assert status == 1
+    assert "not a line of this program" in lines[-1]["what"]
