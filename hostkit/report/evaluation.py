@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from hostkit.evals.compare import FEW_PROMPTS
 from hostkit.report.console import harmless_document, remote
 
 if TYPE_CHECKING:
@@ -107,11 +108,12 @@ def _comparison(comparison: dict[str, Any] | None, console: Console) -> None:
     if comparison["conflict"]:
         console.print(Text.assemble("  ", (f"conflict: {comparison['conflict']}", "bold red")))
     for name, item in comparison["differences"].items():
+        few = " (too few to generalise)" if item["prompts"] < FEW_PROMPTS else ""
         style = {"better": "green", "worse": "red"}.get(item["words"], "")
         console.print(
             Text.assemble(
                 f"  {name} {number(item['reference'])} → {number(item['other'])}, difference {item['difference']:+.2f} "
-                f"{bounds(item['interval'])} over {item['prompts']} prompts: ",
+                f"{bounds(item['interval'])} over {item['prompts']} prompts{few}: ",
                 (item["words"], style),
             )
         )

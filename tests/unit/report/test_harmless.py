@@ -39,7 +39,7 @@ def evaluation(**more: Any) -> dict[str, Any]:
     hostile = result(
         {"p": [1, 2]},
         settings__dtype=HOSTILE,
-        metrics={HOSTILE: {"mean": 1.0, "n": 2}},
+        metrics={HOSTILE: {"mean": 1.0, "n": 2}, "accept_len": {"mean": 1.5, "n": 2}},
         created_at=f"2026{HOSTILE}",
     )
     entry = Entry(Path("/archive/x"), hostile)
@@ -52,7 +52,9 @@ def evaluation(**more: Any) -> dict[str, Any]:
 
 def test_an_evaluation_by_a_hostile_harness(page: Console) -> None:
     show_evaluation(evaluation(), page)
-    assert "[bold red]x[/]" in text(page)
+    shown = text(page)
+    assert "[bold red]x[/]" in shown
+    assert "over 1 prompts (too few to generalise)" in shown
 
 
 def test_a_plan_names_whom_it_signals_and_no_word_of_it_acts(page: Console) -> None:
