@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from hostkit.checkpoints.fitting import NESTED
 from hostkit.checkpoints.models import Contents
 from hostkit.errors import ProtocolError
 from hostkit.transport.base import Transport
@@ -47,6 +48,20 @@ def list_checkpoints(
     found = reply.get("candidates")
     if not isinstance(found, list):
         raise ProtocolError("the list of checkpoints is no list", where=transport.host)
+    return found
+
+
+def summaries(
+    transport: Transport, python: str, paths: list[str], weights: list[str]
+) -> dict[str, tuple[int | None, int | None]]:
+    """Return the step inside and the bytes of the weights of several checkpoints, in one round trip."""
+    request: dict[str, Any] = {"op": "summaries", "paths": paths}
+    reply = run_program(transport, python, "torchzip", request, timeout=BUDGET)
+    found: dict[str, tuple[int | None, int | None]] = {}
+    for one in reply.get("summaries", []):
+        sizes = {str(entry["key"]): int(entry["bytes"]) for entry in one["top"]}
+        keys = [key for key in weights or NESTED if key in sizes][: None if weights else 1] or [""]
+        found[one["path"]] = (one["step"], sum(sizes.get(key, 0) for key in keys) or None)
     return found
 
 

@@ -7,7 +7,8 @@ out, all that holds tensors, and small metadata as plain data. The exit status i
 
 request: {"op": "look"|"check"|"inspect", "path": "/…", "marker": null, "weights": ["drafter"] | null}
 reply:   what `completeness.examine` says, and `code`: null, or why not in one word; for `inspect` also
-         files, top, tensors, metadata, globals, tools. {"op": "list", "path": root, "pattern"} lists a run's.
+         files, top, tensors, metadata, globals, tools. {"op": "list", "path": root, "pattern"} lists a run's,
+         {"op": "summaries", "paths"} says of each the step inside and the size of each top-level key
 """
 
 from __future__ import annotations
@@ -78,11 +79,19 @@ def inspect(path: str, marker: str | None = None, weights: Iterable[str] | None 
     return _guarded(seen, lambda: torchzip_inspect.contents(path, str(seen["format"]), wanted))
 
 
+def summary(path: str) -> dict[str, Any]:
+    """Return the step inside and the size of each top-level key, without the tensors."""
+    seen = inspect(path, None, [])
+    return {"path": path, "code": seen["code"], "step": seen.get("step"), "top": seen.get("top", [])}
+
+
 def serve(request: dict[str, Any]) -> dict[str, Any]:
     """Answer one request."""
-    path, marker = request["path"], request.get("marker")
+    path, marker = request.get("path", ""), request.get("marker")
     if request["op"] == "list":
         return {"candidates": completeness.candidates(path, request["pattern"], marker)}
+    if request["op"] == "summaries":
+        return {"summaries": [summary(one) for one in request["paths"]]}
     if request["op"] == "plan":
         return torchzip_stream.plan(path, request.get("keys"))
     if request["op"] == "look":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from hostkit.liveness.words import age as age_words
@@ -12,7 +12,7 @@ from hostkit.report.console import harmless
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from hostkit.checkpoints import Candidate, Choice, Staged, StagePlan
+    from hostkit.checkpoints import Choice, Staged, StagePlan
 
 
 def show_choice(
@@ -22,24 +22,32 @@ def show_choice(
     live: int | None,
     choice: Choice,
     *,
-    age: Callable[[Candidate], float | None],
+    ages: Mapping[str, float | None],
+    inside: Mapping[str, tuple[int | None, int | None]],
 ) -> None:
-    """Print every checkpoint, newest first, and what was decided about it."""
+    """Print every checkpoint, newest first, and what was decided about it.
+
+    `ages` in seconds, `inside` the step that it holds and the bytes of its weights, both by path.
+    """
     from rich.table import Table
     from rich.text import Text
 
     at = f", live step {live:,}" if live is not None else ", live step not known"
     console.print(Text(f"{run} on {host}{at}: {len(choice.ranked)} checkpoints", style="bold"))
     table = Table(box=None, pad_edge=False)
-    for heading, side in (("", "left"), ("step", "right"), ("size", "right"), ("age", "right")):
-        table.add_column(heading, justify="right" if side == "right" else "left", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    for heading in ("step", "inside", "size", "weights", "age"):
+        table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("", overflow="fold")
     for one in choice.ranked:
-        seconds = age(one.candidate)
+        seconds = ages.get(one.candidate.path)
+        step, weights = inside.get(one.candidate.path, (None, None))
         table.add_row(
             "▸" if one.chosen else "",
             f"{one.candidate.step:,}",
+            f"{step:,}" if step is not None else "",
             size(one.candidate.size) if one.candidate.size is not None else "?",
+            size(weights) if weights is not None else "",
             age_words(seconds) if seconds is not None else "?",
             Text(harmless(one.why)),
             style="bold" if one.chosen else "" if one.candidate.complete else "yellow",

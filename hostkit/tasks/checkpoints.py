@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from hostkit.liveness.status import TrainStatus
 
 TOLD_EVERY = 5.0  # seconds between two lines of progress
+LOOKED_INTO = 8  # checkpoints of a list, the newest complete ones, whose contents are told as well
 
 
 @command("checkpoints", help={"run": "the run's name in the inventory (default: the only one)"})
@@ -24,6 +25,7 @@ def checkpoints(session: Session, run: str | None = None) -> Outcome:
     name = session.choose_run(run)
     session.say(f"looking at {name} …")
     status, choice = _choose(session, name)
+    inside = _inside(session, name, choice)
     document = {
         "schema": "hostkit.checkpoints/1",
         "run": name,
@@ -35,6 +37,13 @@ def checkpoints(session: Session, run: str | None = None) -> Outcome:
         "checkpoints": [
             one.candidate.model_dump(mode="json")
             | {"age": _age(status, one.candidate), "chosen": one.chosen, "why": one.why}
+            | dict(
+                zip(
+                    ("step_inside", "weights_bytes"),
+                    inside.get(one.candidate.path, (None, None)),
+                    strict=True,
+                )
+            )
             for one in choice.ranked
         ],
     }
@@ -42,9 +51,8 @@ def checkpoints(session: Session, run: str | None = None) -> Outcome:
     def render(console: Any) -> None:
         from hostkit.report.checkpoints import show_choice
 
-        show_choice(
-            console, name, status.host.name, status.step.live, choice, age=lambda one: _age(status, one)
-        )
+        ages = {one.candidate.path: _age(status, one.candidate) for one in choice.ranked}
+        show_choice(console, name, status.host.name, status.step.live, choice, ages=ages, inside=inside)
 
     return Outcome(document, exit=0 if choice.chosen else 1, render=render)
 
@@ -160,6 +168,18 @@ def _choose(session: Session, run: str) -> tuple[TrainStatus, Choice]:
 
     status = look(session.connections, session.inventory, run)
     return status, choice_of(status)
+
+
+def _inside(session: Session, run: str, choice: Choice) -> dict[str, tuple[int | None, int | None]]:
+    """Return step inside and bytes of weights of the newest complete checkpoints, by path."""
+    from hostkit.checkpoints.reading import summaries
+
+    saved, host = session.inventory.runs[run].checkpoints, session.inventory.runs[run].host
+    paths = [one.candidate.path for one in choice.ranked if one.candidate.complete][:LOOKED_INTO]
+    if not paths:
+        return {}
+    python = session.inventory.hosts[host].python
+    return summaries(session.connections.transport(host), python, paths, list(saved.weights) if saved else [])
 
 
 def _age(status: TrainStatus, one: Candidate) -> float | None:

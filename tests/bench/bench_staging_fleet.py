@@ -1,0 +1,101 @@
+"""Staging from ct200 to ct129 through ssh and `pct exec`, against a plain rsync of the whole file; on the real fleet.
+
+    python tests/bench/bench_staging_fleet.py [ROUNDS [MEBIBYTES]]          (as root)
+
+Both pull on ct129, in turn, from a cold page cache. A busy loop runs in ct200 all the while: what it keeps of its
+rate, against its rate with nothing else, is told for each.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from tests.bench.bench_staging import forget, make
+from tests.fleet.fleet import Fleet
+
+LOOP = """
+import time
+count, told = 0, time.monotonic()
+while True:
+    for _ in range(20000):
+        count += 1
+    now = time.monotonic()
+    if now - told > 0.05:
+        open('/workspace/count.new', 'w').write(f'{now} {count}')
+        __import__('os').rename('/workspace/count.new', '/workspace/count')
+        told = now
+"""
+
+
+class Loop:
+    """A busy loop in ct200, and its rate between two looks."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.file = fleet.root("ct200") / "workspace/count"
+        fleet.sh("ct200", ["sh", "-c", "setsid -f python3 -S - <&0 >/dev/null 2>&1"], stdin=LOOP.encode())
+
+    def look(self) -> tuple[float, int]:
+        while not self.file.exists():
+            time.sleep(0.05)
+        at, count = self.file.read_text().split()
+        return float(at), int(count)
+
+    def rate(self, since: tuple[float, int]) -> float:
+        now = self.look()
+        return (now[1] - since[1]) / max(1e-9, now[0] - since[0])
+
+
+def main() -> int:
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
+    mebibytes = int(sys.argv[2]) if len(sys.argv) > 2 else 1400
+    fleet = Fleet.up(60)
+    try:
+        source = fleet.root("ct200") / "workspace/checkpoints/step_4000/checkpoint.pt"
+        source.parent.mkdir(parents=True)
+        make(source, mebibytes)
+        (fleet.root("ct129") / "root/eval").mkdir(parents=True, exist_ok=True)
+        loop = Loop(fleet)
+        flags = ["--run", "drafter", "--to", "ct129"]
+        plan = json.loads(fleet.hostkit("stage", *flags, "--full", "--dry-run", "--json").stdout)["stage"]
+        took: dict[str, list[float]] = {"hostkit": [], "rsync": []}
+        kept: dict[str, list[float]] = {"hostkit": [], "rsync": []}
+        for number in range(rounds):
+            for way in ("hostkit", "rsync") if number % 2 else ("rsync", "hostkit"):
+                since = loop.look()
+                time.sleep(3)
+                alone = loop.rate(since)
+                forget(source)
+                since, began = loop.look(), time.perf_counter()
+                if way == "hostkit":
+                    done = fleet.hostkit("stage", *flags, "--folder", f"/root/eval/{number}", "--json", timeout=600)
+                    assert done.returncode == 0, done.stdout + done.stderr
+                    assert json.loads(done.stdout)["method"] == "weights"
+                else:
+                    plain = [word for word in plan["argv"] if word not in ("--append", "--copy-links")]
+                    plain = [word.replace("nice -n19 ionice -c3 ", "") for word in plain]
+                    target = f"/root/eval/plain-{number}/"
+                    fleet.sh("ct129", ["mkdir", "-p", target])
+                    names = b"workspace/checkpoints/step_4000/./checkpoint.pt\0"
+                    fleet.sh("ct129", [*plain, "--whole-file", "--fsync", target], stdin=names, timeout=600)
+                took[way].append(time.perf_counter() - began)
+                kept[way].append(loop.rate(since) / alone)
+        print(f"{source.stat().st_size / 2**30:.2f} GiB, {rounds} interleaved rounds, medians")
+        for way in took:
+            print(f"  {way:8} {statistics.median(took[way]):6.2f} s   the busy loop keeps {statistics.median(kept[way]):.2f}")
+        pairs = zip(took["rsync"], took["hostkit"], strict=True)
+        print(f"  rsync / hostkit {statistics.median(one / other for one, other in pairs):.2f} (budget: at least 5)")
+    finally:
+        fleet.down()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
