@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,6 +47,7 @@ class Filing:
     ) -> dict[str, Any]:
         """File a new result with all that belongs to it; return the `hostkit.eval-latest/1` document."""
         with self.steps.running("compare") as step:
+            self._note(self.archive.entries()[1])
             previous = self.archive.before(result)
             compared = compare(previous.result, result) if previous is not None else None
             step.words = "the first result here"
@@ -82,12 +83,16 @@ class Filing:
         """
         previous = self.archive.before(entry.result)
         before = record.verdict_before if record is not None else status.document()
-        self.notes += [note for note in (record.notes if record else ()) if note not in self.notes]
+        self._note([*(record.notes if record else ()), *self.archive.entries()[1]])
         after = status.document()
         if not (entry.folder / AFTER).exists():
             after = self._recheck(entry.folder)
         self.steps.skip_rest(why)
         return self._document(entry, previous, candidate, before, after, reused=record is None)
+
+    def _note(self, notes: Iterable[str]) -> None:
+        """Have it said beside the figures; the list is the pipeline's own."""
+        self.notes += [note for note in notes if note not in self.notes]
 
     def _recheck(self, folder: Path) -> dict[str, Any]:
         """Look at the training once more, and file that with the result."""

@@ -246,9 +246,16 @@ class Pipeline:
         """Return whether harness and prompts are there as they should be; `install` makes them so."""
         with self.steps.running("check-harness") as step:
             folder = self.places.harness
-            wanted, step.words = compare_harness(
+            found = compare_harness(
                 self.transport, self.host, self.harness, folder, update=self.options.update_harness
             )
+            wanted, step.words = found.wanted, found.words
+            if found.others:
+                self._note(
+                    [
+                        f"beside the harness lies what is not ours, and may be imported: {', '.join(found.others)}"
+                    ]
+                )
             prompts = self.prompts.there(self.transport, self.host)
             if not install:
                 return prompts and not wanted

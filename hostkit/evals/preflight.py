@@ -17,10 +17,19 @@ from hostkit.transport.base import Transport
 BUDGET = 120.0  # seconds; it reads config files and headers, and asks the API once
 
 
+@dataclass(frozen=True)
+class HarnessFound:
+    """The files to install, those beside them that are not ours but could be imported by them, and words for it."""
+
+    wanted: tuple[str, ...]
+    others: tuple[str, ...]
+    words: str
+
+
 def compare_harness(
     transport: Transport, host: Host, harness: Harness, folder: str, *, update: bool
-) -> tuple[tuple[str, ...], str]:
-    """Hold the host's harness against ours; return the files to install, and words for what was found.
+) -> HarnessFound:
+    """Hold the host's harness against ours.
 
     Missing ones and those of an older hostkit are installed; files that were changed there are refused, or
     replaced where `update` asks for it. Writes nothing.
@@ -42,9 +51,8 @@ def compare_harness(
         )
     total = len(harness.names)
     wanted = (*found.missing, *found.outdated, *(found.changed if update else ()))
-    if not wanted:
-        return (), f"{total} of {total} files equal"
-    return wanted, f"{total - len(wanted)} of {total} files equal, {len(wanted)} to install"
+    words = f"{total - len(wanted)} of {total} files equal"
+    return HarnessFound(wanted, found.others, f"{words}, {len(wanted)} to install" if wanted else words)
 
 
 def install_harness(

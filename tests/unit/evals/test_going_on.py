@@ -12,7 +12,7 @@ from hostkit.errors import BusyError, CannotCreateError, DataError, HostkitError
 from hostkit.evals import filing, pipeline, running
 from hostkit.evals.finding import Chosen
 from hostkit.evals.pipeline import Options, Pipeline
-from hostkit.evals.preflight import Preflight
+from hostkit.evals.preflight import HarnessFound, Preflight
 from hostkit.evals.record import UnderWay
 from hostkit.evals.steps import Steps
 from hostkit.jobs import JobState
@@ -39,6 +39,7 @@ class World:
     fails: dict[str, HostkitError] = field(default_factory=dict)
     jobs: list[JobState] = field(default_factory=list)
     done: list[str] = field(default_factory=list)
+    others: tuple[str, ...] = ()
 
     def look(self, *_: Any) -> Any:
         return status(saved(self.newest, newest=True), live=self.newest + 10)
@@ -55,7 +56,7 @@ class World:
         )()
 
     def compare_harness(self, *_: Any, **__: Any) -> Any:
-        return (), "equal"
+        return HarnessFound((), self.others, "equal")
 
     def preflight(self, *_: Any) -> Preflight:
         self._did("preflight")
@@ -224,3 +225,15 @@ def test_what_is_done_on_a_host_is_in_the_journal_before_it_is_done(world):
     with pytest.raises(Killed):
         world.evaluate()
     assert [line["event"] for line in Journal().read()] == ["eval-latest", "stage", "launch", "launch"]
+
+
+def test_what_could_have_changed_the_figure_unseen_stands_beside_it(world, tmp_path):
+    broken = tmp_path / "archive" / "drafter" / "step_2000_20261130T101500Z_00000000"
+    broken.mkdir(parents=True)
+    (broken / "result.json").write_text("{")
+    world.others = ("torch.py",)
+    caveats = world.evaluate()["caveats"]
+    assert any("torch.py" in caveat for caveat in caveats)
+    assert any(str(broken) in caveat for caveat in caveats), (
+        "an earlier result that cannot be read is not none"
+    )
