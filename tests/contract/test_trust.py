@@ -22,7 +22,11 @@ def hostkit(inventory: Path, *argv: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, **home, "PYTHONPATH": str(Path(__file__).parents[2])},
+        env={
+            **os.environ,
+            **home,
+            "PYTHONPATH": f"{Path(__file__).parents[2]}:{os.environ.get('PYTHONPATH', '')}",
+        },
         timeout=60,
     )
 
