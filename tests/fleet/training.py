@@ -48,7 +48,7 @@ class Training:
         """Return the newest step in the log, 0 without one."""
         log = self.fleet.root(self.host) / LOG.removeprefix("/")
         lines = log.read_text().splitlines() if log.exists() else []
-        whole = [line for line in lines if line.endswith("}")]
+        whole = [line for line in lines if line.startswith('{"step"') and line.endswith("}")]
         return int(json.loads(whole[-1])["step"]) if whole else 0
 
     def reach(self, step: int, *, seconds: float = 60) -> None:
