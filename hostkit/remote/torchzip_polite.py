@@ -16,6 +16,7 @@ from typing import Any, Iterator
 NEEDS = ()
 
 BLOCK = 4 << 20
+AHEAD = 2  # blocks that the kernel is asked for before they are read
 FOREIGN = 64 << 10  # a block with less than this in memory was nobody's
 _CACHESTAT = 451  # on every architecture since the numbers were made equal
 
@@ -37,35 +38,31 @@ class Reader:
     def blocks(self, start: int, length: int) -> Iterator[memoryview]:
         """Return the bytes of a stretch, block by block; each is valid until the next is asked for."""
         end = start + length
-        ahead = self._announce(start, end)
-        at = start
-        while at < end:
-            here, drop = at, ahead
-            size = min(BLOCK - at % BLOCK, end - at)
-            ahead = self._announce(at + size, end)
-            view = memoryview(self.buffer)[:size]
+        edges = [start, *range((start // BLOCK + 1) * BLOCK, end, BLOCK), end]
+        ours = [self._announce(*span) for span in zip(edges[:AHEAD], edges[1 : AHEAD + 1])]  # noqa: B905
+        for number in range(len(edges) - 1):
+            at, after = edges[number], edges[number + 1]
+            if number + AHEAD < len(edges) - 1:
+                ours.append(self._announce(edges[number + AHEAD], edges[number + AHEAD + 1]))
+            view = memoryview(self.buffer)[: after - at]
             got = 0
-            while got < size:
+            while got < len(view):
                 count = os.preadv(self.descriptor, [view[got:]], at + got)
                 if count == 0:
                     return  # cut short meanwhile: the CRC will tell
                 got += count
-            at += size
-            self.read_bytes += size
-            if drop:
-                self.behind.append((here, size))
+            self.read_bytes += got
+            if ours[number]:
+                self.behind.append((at, got))
             if len(self.behind) > 1:  # one block behind, so that what is being read is left alone
                 _advise(self.descriptor, *self.behind.pop(0), "POSIX_FADV_DONTNEED")
             self._slow()
             yield view
 
-    def _announce(self, at: int, end: int) -> bool:
-        """Have the kernel fetch the next block; return whether it was in nobody's use before."""
-        size = min(BLOCK - at % BLOCK, end - at)
-        if size <= 0:
-            return False
-        pages = self.resident(at, size)
-        _advise(self.descriptor, at, size, "POSIX_FADV_WILLNEED")
+    def _announce(self, start: int, end: int) -> bool:
+        """Have the kernel fetch a block; return whether it was in nobody's use before."""
+        pages = self.resident(start, end - start)
+        _advise(self.descriptor, start, end - start, "POSIX_FADV_WILLNEED")
         return pages is not None and pages * mmap.PAGESIZE <= FOREIGN
 
     def _slow(self) -> None:
@@ -79,6 +76,30 @@ class Reader:
         for start, size in self.behind:
             _advise(self.descriptor, start, size, "POSIX_FADV_DONTNEED")
         self.behind.clear()
+
+
+class Writer:
+    """Writes on, and has the disk begin with what was written, so that the flush at the end finds little to do."""
+
+    def __init__(self, descriptor: int, at: int) -> None:
+        self.descriptor = descriptor
+        self.at = self.begun = at
+        self.begin = getattr(ctypes.CDLL(None), "sync_file_range", None)
+        if self.begin is not None:
+            self.begin.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
+
+    def write(self, data: Any) -> None:
+        """Write all of the data."""
+        view = memoryview(data)
+        while view:
+            count = os.write(self.descriptor, view)
+            view = view[count:]
+            self.at += count
+        if self.begin is not None and self.at - self.begun >= 4 * BLOCK:
+            self.begin(
+                self.descriptor, self.begun, self.at - self.begun, 2
+            )  # SYNC_FILE_RANGE_WRITE: does not wait
+            self.begun = self.at
 
 
 def _advise(descriptor: int, start: int, size: int, what: str) -> None:

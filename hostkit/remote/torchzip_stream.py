@@ -167,7 +167,7 @@ def _write_part(layout: Layout, path: str, part: str, begin: int, rate: int | No
     try:
         os.ftruncate(out, begin)
         os.lseek(out, begin, os.SEEK_SET)
-        told = send(layout, path, lambda data: _write(out, data), begin, rate)
+        told = send(layout, path, torchzip_polite.Writer(out, begin).write, begin, rate)
         os.fsync(out)
         return told
     finally:
