@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict
 
 from hostkit.identity import Identity
 from hostkit.inventory.models import Run
+from hostkit.journal import masked
 from hostkit.liveness.findings import Finding
 from hostkit.liveness.progress import Progress, Save
 from hostkit.liveness.readings import ProcessFacts, Reading
@@ -248,7 +249,7 @@ def _process(one: ProcessFacts, reading: Reading, host: str) -> ProcessStatus:
         age=reading.age(one),
         cpu_seconds=one.cpu_ticks / reading.clock.hz,
         uid=one.uid,
-        argv=one.argv,
+        argv=masked(one.argv),  # a status is archived, and an archive may be shared
         exe=one.exe,
         cwd=one.cwd,
     )

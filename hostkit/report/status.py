@@ -66,7 +66,10 @@ def _parts(status: TrainStatus, *, brief: bool) -> list[RenderableType]:
                     align="left",
                 )
             )
-            parts += [Text(harmless(line), style="dim", overflow="fold") for line in status.log.lines]
+            parts += [
+                Text(harmless(line), style="dim", no_wrap=True, overflow="ellipsis")  # --json has them whole
+                for line in status.log.lines
+            ]
     parts.append(Text())
     return parts
 
