@@ -191,7 +191,10 @@ class Fleet:
         if host == "pve":
             self._signal_sshd(host, signal.SIGKILL)
         else:
-            self.sh("pve", ["lxc-stop", "-k", "-n", str(_container(host).vmid)])
+            vmid = _container(host).vmid
+            self.sh("pve", ["lxc-stop", "-k", "-n", str(vmid)])
+            # its monitor answers for a moment longer, and whoever asks it then waits for ever
+            until(lambda: not cgroups.members(f"{self.slot.cgroup}/lxc.monitor.{vmid}"), f"the end of {host}")
 
     def freeze(self, host: str) -> None:
         """Make a host hang: connections are taken, but nobody answers."""

@@ -26,9 +26,10 @@ def ip(*lines: str, within: int | None = None, check: bool = True) -> subprocess
 
 def connect(slot: Slot, pve: int) -> None:
     """Make the bridges on pve and the cable to the laptop. The containers plug themselves in when they start."""
+    mac = f"02:77:{slot.number:02x}:00:0{{}}:00"  # given, or it would change with the ports, and neighbours be lost
     ip(
-        f"link add {OUTER} type bridge",
-        f"link add {INNER} type bridge",
+        f"link add {OUTER} address {mac.format(1)} type bridge",
+        f"link add {INNER} address {mac.format(0)} type bridge",
         f"addr add {slot.inner(PVE)}/24 dev {INNER}",
         "link set lo up",
         f"link set {OUTER} up",
