@@ -145,7 +145,9 @@ def _check_one(step: PlanStep, effect: Effect, run: ProtectedRun, protected: Pro
             raise _refuse(step, "no-signal", "it signals a process whose identity is not known")
         if same_machine and effect.identity in run.identities:
             raise _refuse(step, "no-signal", f"it signals pid {effect.identity.pid}, which is run {run.name}")
-    elif effect.kind == "writes" and effect.host == run.host and effect.path is not None:
+    elif effect.kind == "writes" and effect.host == run.host:
+        if effect.path is None:
+            raise _refuse(step, "no-write", f"it writes nobody knows where on the host of run {run.name}")
         for path in run.paths:
             if _overlap(effect.path, path):
                 raise _refuse(step, "no-write", f"it writes {effect.path}; {path} belongs to run {run.name}")

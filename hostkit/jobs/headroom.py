@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pydantic import BaseModel, ConfigDict, Field
 
 from hostkit.errors import RefusedError
+from hostkit.liveness.words import size
 
 GIB = 2**30
 
@@ -71,8 +72,8 @@ def check_head_room(facts: Facts, need: Need, *, host: str) -> None:
     if need.memory_bytes and memory.available - reserve < need.memory_bytes:
         bound = f" (bound by {memory.bound_by})" if memory.bound_by else ""
         raise RefusedError(
-            f"it needs {_gib(need.memory_bytes)} of memory; {_gib(memory.available)} are available{bound}, "
-            f"of which {_gib(reserve)} are kept free",
+            f"it needs {size(need.memory_bytes)} of memory; {size(memory.available)} are available{bound}, "
+            f"of which {size(reserve)} are kept free",
             rule="headroom-memory",
             where=host,
             hint="wait until memory is free there, use a smaller model or limit, or another host",
@@ -84,13 +85,9 @@ def check_head_room(facts: Facts, need: Need, *, host: str) -> None:
         if disk.free - need.disk_reserve_bytes < wanted or disk.free_inodes == 0:
             inodes = ", and no inode is" if disk.free_inodes == 0 else ""
             raise RefusedError(
-                f"it needs {_gib(wanted)} at {path}; {_gib(disk.free)} are free{inodes}, "
-                f"of which {_gib(need.disk_reserve_bytes)} are kept free",
+                f"it needs {size(wanted)} at {path}; {size(disk.free)} are free{inodes}, "
+                f"of which {size(need.disk_reserve_bytes)} are kept free",
                 rule="headroom-disk",
                 where=host,
                 hint="free some space there",
             )
-
-
-def _gib(count: int) -> str:
-    return f"{count / GIB:.1f} GiB" if count >= GIB // 10 else f"{count / 2**20:.1f} MiB"
