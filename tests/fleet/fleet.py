@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -16,14 +14,12 @@ from typing import Any, Self
 
 import yaml
 
-from tests.fleet import cgroups, network
-from tests.fleet.hosts import CHECKOUT, CONTAINERS, HERE, PVE, Container, Keys, lay_out, shown
+from tests.fleet import cgroups, network, pve
+from tests.fleet.hosts import CHECKOUT, CONTAINERS, PVE, Container, Keys, lay_out
 from tests.fleet.inventory_file import inventory_text
 from tests.fleet.needs import SYSTEM_PATH
 from tests.fleet.processes import Identity, argv, until, within
 from tests.fleet.slot import Slot, claim, recorded_slots
-
-_ENV = {"PATH": SYSTEM_PATH, "HOME": "/root", "LANG": "C.UTF-8"}
 
 
 class Fleet:
@@ -46,14 +42,14 @@ class Fleet:
         """Raise a fleet. It ends with this process, however that ends, unless `outlives_us`."""
         slot = claim(preferred)
         try:
-            clear(slot)
+            pve.clear(slot)
             slot.folder.mkdir(mode=0o700)
             keys = Keys(slot.folder / "keys")
             lay_out(slot, keys)
-            child, init = _start_pve(slot, outlives_us=outlives_us)
+            child, init = pve.begin(slot, outlives_us=outlives_us)
             fleet = cls(slot, init, None if outlives_us else Identity.of(os.getpid()))
             fleet._child = child
-            fleet._record()
+            pve.record(slot, init, fleet.owner)
             network.connect(slot, fleet.init.pid)
             for container in CONTAINERS:
                 if container.starts:
@@ -61,7 +57,7 @@ class Fleet:
             fleet._furnish(keys)
             fleet.listen(slot.outer(129))
         except BaseException:
-            clear(slot)
+            pve.clear(slot)
             slot.release()
             raise
         return fleet
@@ -70,16 +66,12 @@ class Fleet:
     def found(cls, number: int) -> Self | None:
         """Return the fleet that runs under this number, if one does."""
         slot = Slot(number)
-        init, owner = _recorded(slot)
+        init, owner = pve.recorded(slot)
         return cls(slot, init, owner) if init and init.alive() else None
-
-    def _record(self) -> None:
-        parts = {"init": self.init.document(), "owner": self.owner and self.owner.document()}
-        self.slot.record.write_text(json.dumps(parts))
 
     def down(self) -> None:
         """Take everything away again."""
-        clear(self.slot)
+        pve.clear(self.slot)
         if self._child:
             self._child.wait(10)
         self.slot.release()
@@ -134,7 +126,7 @@ class Fleet:
             check=False,
             capture_output=True,
             timeout=timeout,
-            env=_ENV,
+            env=pve.ENV,
         )
         if check and done.returncode:
             raise RuntimeError(f"{list(argv)} on {host} ended with {done.returncode}: {done.stderr.decode()}")
@@ -170,11 +162,11 @@ class Fleet:
         return {pid: words for pid, words in found if pid and words}
 
     def _enter(self, host: str) -> list[str]:
-        pve = ["nsenter", "-t", str(self.init.pid), "-m", "-n", "-u", "-i", "-p", "--root", "--wd"]
+        into_pve = ["nsenter", "-t", str(self.init.pid), "-m", "-n", "-u", "-i", "-p", "--root", "--wd"]
         if host == "pve":
-            return pve
+            return into_pve
         attach = ["lxc-attach", "-n", str(_container(host).vmid), "--clear-env", "-v", "HOME=/root"]
-        return [*pve, *attach, "-v", "PATH=/usr/local/sbin:/usr/local/bin:" + SYSTEM_PATH, "--"]
+        return [*into_pve, *attach, "-v", "PATH=/usr/local/sbin:/usr/local/bin:" + SYSTEM_PATH, "--"]
 
     # --- what may befall it
 
@@ -283,62 +275,12 @@ class Fleet:
         return [sys.executable, "-c", "from hostkit.cli import main; main()", *arguments]
 
 
-def clear(slot: Slot) -> None:
-    """Remove all that a fleet of this number has left, also one whose owner was killed; nothing else."""
-    init, _owner = _recorded(slot)
-    if init:
-        init.kill()  # with it go its pid namespace, and so the mounts and links that only its namespaces held
-    cgroups.remove(slot.cgroup)
-    network.disconnect(slot)
-    shutil.rmtree(slot.folder, ignore_errors=True)
-
-
 def running() -> Iterator[Fleet]:
     """Yield the fleets that are up on this machine."""
     for slot in recorded_slots():
         fleet = Fleet.found(slot.number)
         if fleet:
             yield fleet
-
-
-def _recorded(slot: Slot) -> tuple[Identity | None, Identity | None]:
-    try:
-        parts = json.loads(slot.record.read_text())
-        return Identity(**parts["init"]), Identity(**parts["owner"]) if parts["owner"] else None
-    except (FileNotFoundError, ValueError, TypeError, KeyError):
-        return None, None
-
-
-def _start_pve(slot: Slot, *, outlives_us: bool) -> tuple[subprocess.Popen[bytes], Identity]:
-    groups = cgroups.create(slot.cgroup)
-    join = 'for group in $1; do echo $$ >"$group/cgroup.procs"; done; shift; exec "$@"'
-    command = ["sh", "-c", join, "sh", " ".join(map(str, groups))]
-    if not outlives_us:
-        command += ["setpriv", "--pdeathsig", "KILL"]
-    command += ["unshare", "-m", "-n", "-u", "-i", "-p", "--fork", "--kill-child"]
-    command += ["sh", str(HERE / "pve_setup.sh"), str(slot.folder)]
-    command += [" ".join(str(container.vmid) for container in CONTAINERS), *map(str, shown())]
-    log = slot.folder / "pve.log"
-    with log.open("wb") as output:
-        outer = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            env=_ENV,
-            cwd="/",
-            start_new_session=True,
-            pass_fds=(slot.lock,) if outlives_us and slot.lock is not None else (),
-        )
-
-    def ready() -> int | None:
-        if outer.poll() is not None:
-            raise RuntimeError(f"pve did not come up: {log.read_text()}")
-        children = Path(f"/proc/{outer.pid}/task/{outer.pid}/children").read_text().split()
-        return next((int(pid) for pid in children if argv(int(pid))[1:2] == ["/usr/sbin/fleet-init"]), None)
-
-    until(ready, "pve's process 1")
-    return outer, Identity.of(ready() or 0)
 
 
 def _container(host: str) -> Container:

@@ -40,7 +40,7 @@ def sha256(path: Path) -> str:
 
 def listing(folder: Path) -> dict[str, tuple[int, ...]]:
     """Return every entry below a folder with all that a touch would change: mode, owner, inode, size, mtime, ctime."""
-    found = {}
+    found: dict[str, tuple[int, ...]] = {}
     for place, folders, files in os.walk(folder):
         for name in [".", *folders, *files]:
             path = Path(place, name)

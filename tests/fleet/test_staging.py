@@ -190,8 +190,7 @@ def test_a_killed_command_leaves_one_writer_and_the_next_one_completes(
         os.kill(pid, signal.SIGCONT)
     staged = json.loads(second.communicate(timeout=90)[0])
     assert sha256(inside(fleet, "ct129", staged["path"])) == sha256(big)
-    for host in ("ct129", "ct200"):
-        until(lambda host=host: not copies(fleet, host), f"the end of rsync on {host}")
+    until(lambda: not copies(fleet, "ct129") and not copies(fleet, "ct200"), "the end of every rsync")
 
 
 def test_a_dead_transfer_goes_on_where_it_was_cut(
