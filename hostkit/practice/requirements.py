@@ -11,7 +11,7 @@ from hostkit.errors import ConfigError
 from hostkit.practice.root import base, login_name
 
 _DISK = 600 * 2**20  # two copies of a small target, checkpoints of a training of hours
-_MEMORY = 1536 * 2**20  # training and evaluation, each a process with torch in it
+_MEMORY = 2048 * 2**20  # training and evaluation, each a process with torch in it
 
 
 def check(*, training: bool = True) -> None:

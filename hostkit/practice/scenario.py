@@ -76,7 +76,7 @@ class Laptop:
         return document
 
     def _start(self, words: tuple[str, ...], output: int | IO[Any] | None) -> subprocess.Popen[bytes]:
-        program = [sys.executable, "-c", "from hostkit.cli import main; main()"]
+        program = [sys.executable, "-P", "-c", "from hostkit.cli import main; main()"]
         return subprocess.Popen(
             [*program, *words, "--inventory", str(self._root.inventory)],
             stdin=subprocess.DEVNULL,

@@ -179,7 +179,7 @@ def test_little_memory_and_a_missing_package_are_told_together_in_one_line(
     text = str(caught.value)
     assert "\n" not in text
     assert "torch (try: pip install 'hostkit[practice]')" in text
-    assert "memory: 100 MiB available, 1536 MiB needed" in text
+    assert "memory: 100 MiB available, 2048 MiB needed" in text
 
 
 def test_the_documented_sample_is_what_a_fleet_gets() -> None:
