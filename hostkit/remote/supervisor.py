@@ -258,7 +258,8 @@ def install(request: Dict[str, Any]) -> Dict[str, Any]:
             kept.append(entry["name"])
             continue
         os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
-        draft = "%s.hostkit-%d" % (target, os.getpid())
+        # no pid in its name: one that a kill left would block whoever gets that pid in the next container
+        draft = "%s.hostkit-%s" % (target, os.urandom(8).hex())
         descriptor = os.open(
             draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, int(entry.get("mode", 0o600))
         )

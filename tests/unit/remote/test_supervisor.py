@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
+import io
 import json
 import os
 import signal
@@ -15,6 +17,7 @@ from typing import Any
 
 import jobprocess
 import pytest
+import supervisor
 
 PROGRAM = Path(jobprocess.__file__).with_name("supervisor.py")
 JOB = "00000000000000aa"
@@ -108,6 +111,18 @@ def test_files_that_arrive_damaged_are_refused_and_leave_nothing(state: Path, tm
     reply = ask(state, "install", dest=str(tmp_path / "dest"), files=[entry], stdin=b"abc")
     assert reply["refused"]["rule"] == "damaged"
     assert not (tmp_path / "dest").exists()
+
+
+def test_a_draft_that_a_kill_left_blocks_no_later_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a container the same small pid comes again and again."""
+    data = b"print(1)"
+    (tmp_path / f"a.py.hostkit-{os.getpid()}").write_bytes(b"pri")
+    entry = {"name": "a.py", "size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+    assert supervisor.install({"dest": str(tmp_path), "files": [entry]}) == {"written": ["a.py"], "kept": []}
+    assert (tmp_path / "a.py").read_bytes() == data
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
