@@ -12,6 +12,7 @@ from hostkit.jobs.models import JobSpec, JobState
 from hostkit.transport.base import Transport
 from hostkit.transport.program import run_program
 
+_READING = {"inspect", "poll", "list", "fetch", "facts"}  # asked once more when the connection was lost
 _WRITING = {
     "ENOSPC",
     "EDQUOT",
@@ -37,7 +38,15 @@ def ask(
 ) -> dict[str, Any]:
     """Ask the host; raise what its refusal or failure means."""
     request |= {"op": operation, "state": host.state}
-    reply = run_program(transport, host.python, "supervisor", request, timeout=timeout, stdin=stdin)
+    reply = run_program(
+        transport,
+        host.python,
+        "supervisor",
+        request,
+        timeout=timeout,
+        stdin=stdin,
+        retry=operation in _READING,
+    )
     if "refused" in reply:
         rule, what = str(reply["refused"]["rule"]), str(reply["refused"]["what"])
         if rule == "no-such-job":

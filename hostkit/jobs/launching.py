@@ -71,7 +71,7 @@ def launch(
     )
     state = job_state(transport, reply)
     if beside_run and state.state == "running" and not state.attached and not out_of_the_way(state):
-        cancel(transport, host, state.job, by="hostkit, since no lever was real")
+        cancel(transport, host, state.exact, by="hostkit, since no lever was real")
         raise RefusedError(
             "nothing there keeps a job's CPU use away from a run: neither nice nor a cpu group took hold",
             rule="no-levers",

@@ -126,6 +126,11 @@ class JobState(BaseModel):
     attached: bool = False  # by launch: it was there before
 
     @property
+    def exact(self) -> str:
+        """The name of this very attempt, for whatever is asked of it next: a bare id means the newest one."""
+        return self.job if "-" in self.job else f"{self.job}-1"
+
+    @property
     def final(self) -> bool:
         return self.state in FINAL
 

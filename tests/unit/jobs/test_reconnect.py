@@ -11,7 +11,14 @@ from typing import Any
 import pytest
 
 from hostkit import jobs
-from hostkit.errors import CannotCreateError, HostKeyError, ProtocolError, RefusedError, UnreachableError
+from hostkit.errors import (
+    CannotCreateError,
+    HostKeyError,
+    LostError,
+    ProtocolError,
+    RefusedError,
+    UnreachableError,
+)
 from hostkit.inventory.models import Host
 from hostkit.transport.base import Completed
 from hostkit.transport.fake import FakeTransport
@@ -41,6 +48,34 @@ def poll(state: str, text: bytes = b"", end: int = 0, size: int | None = None) -
         "offset": end,
         "size": end if size is None else size,
     }
+
+
+CUT = LostError("connection cut", hop="pve")
+FACTS = {"memory": {"total": 1, "available": 1}, "cpus": 1, "at": 0}
+
+
+def test_only_what_changes_nothing_is_asked_once_more_after_a_cut() -> None:
+    found = {"job": JOB, "state": "done", "path": "/x"}
+    assert jobs.inspect(answering(CUT, found), HOST, JOB).state == "done"
+    assert jobs.tail(answering(CUT, poll("done", b"x", 1)), HOST, JOB) == (b"x", 1)
+    assert jobs.list_jobs(answering(CUT, {"jobs": [found]}), HOST)[0].job == JOB
+    assert jobs.result_names(answering(CUT, {"names": ["a"]}), HOST, JOB) == ["a"]
+    assert jobs.facts(answering(CUT, FACTS), HOST).cpus == 1
+    for act in (
+        lambda host: jobs.cancel(host, HOST, JOB),
+        lambda host: jobs.launch(host, HOST, jobs.JobSpec(kind="k", name="n", argv=("a",))),
+        lambda host: jobs.install_files(host, HOST, {"a": b""}, "/d"),
+    ):
+        transport = answering(CUT, found)
+        with pytest.raises(LostError):
+            act(transport)
+        assert len(transport.asked) == 1
+
+
+def test_a_job_is_named_by_its_very_attempt() -> None:
+    for job, exact in ((JOB, f"{JOB}-1"), (f"{JOB}-2", f"{JOB}-2")):
+        found = {"job": job, "state": "done", "path": "/x"}
+        assert jobs.inspect(answering(found), HOST, JOB).exact == exact
 
 
 LOST = UnreachableError("connection lost", hop="pve")
