@@ -166,7 +166,7 @@ class Pipeline:
         self._note(record.notes)
         self._journal("eval-latest", eval=self.name, step=candidate.step, id=work.id)
         if record.job is None and own is not None and record.staged is not None:
-            record = under_way.write(record.model_copy(update={"step": "run", "job": own.job}))
+            record = under_way.write(record.model_copy(update={"step": "run", "job": own.exact}))
         if record.job is None:
             record = self._prepare(under_way, record, work, candidate, status)
         else:
@@ -211,7 +211,7 @@ class Pipeline:
                 raise BusyError(
                     f"another evaluation of {self.name} runs there: step {spec.inputs.get('step')}, job {job.job}",
                     where=self.evaluation.host,
-                    hint=f"wait, or `hostkit job-cancel --job {job.job} --host {self.evaluation.host}`",
+                    hint=f"wait, or `hostkit job-cancel {job.exact} --host {self.evaluation.host}`",
                 )
             own = job if spec.kind == running.WHOLE else own
         return own
@@ -311,7 +311,7 @@ class Pipeline:
             running.follow(self.transport, self.host, state, lambda words: self.steps.say("one-block", words))
             step.words = "one block works end to end"
         state = self._launch(work.spec(staged.path, ready), ready, protected, again=record.rerun)
-        return under_way.write(record.model_copy(update={"step": "run", "job": state.job}))
+        return under_way.write(record.model_copy(update={"step": "run", "job": state.exact}))
 
     def _launch(
         self, spec: JobSpec, ready: Preflight, protected: Protected, *, again: bool = False

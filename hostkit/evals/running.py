@@ -32,7 +32,7 @@ class JobEndedError(HostkitError):
         super().__init__(
             f"the evaluation ended as '{state.state}' ({how}){': ' + last if last else ''}",
             where=f"{state.host}, job {state.job}",
-            hint=f"`hostkit job-log --job {state.job} --host {state.host}` shows its output; "
+            hint=f"`hostkit job-log {state.exact} --host {state.host}` shows its output; "
             "the same command begins a new attempt",
         )
         self.state = state
@@ -119,7 +119,7 @@ def follow(
 ) -> JobState:
     """Follow a job to its good end. Raises JobEndedError for any other."""
     follower = Follower(say)
-    ended = wait(transport, host, state.job, timeout=timeout, progress=follower)
+    ended = wait(transport, host, state.exact, timeout=timeout, progress=follower)
     if not ended.ok:
         raise JobEndedError(ended, follower.last_words)
     return ended
@@ -130,7 +130,7 @@ def collect(
 ) -> tuple[EvalResult, bytes]:
     """Return the job's result and its log. A result that is not this evaluation's own is a DataError."""
     where = f"{transport.host}, job {state.job}"
-    result = parse(fetch(transport, host, state.job, RESULT), where=f"{where}, results/{RESULT}")
+    result = parse(fetch(transport, host, state.exact, RESULT), where=f"{where}, results/{RESULT}")
     if result.id != evaluation_id:
         raise DataError(
             f"the result is of another evaluation ({result.id}, not {evaluation_id})",
@@ -141,6 +141,6 @@ def collect(
         raise DataError(
             "the result is of other weights than were staged", where=where, hint="--rerun evaluates again"
         )
-    out, _ = tail(transport, host, state.job, -LOG_LIMIT, limit=LOG_LIMIT)
-    err, _ = tail(transport, host, state.job, -LOG_LIMIT // 4, file="err", limit=LOG_LIMIT // 4)
+    out, _ = tail(transport, host, state.exact, -LOG_LIMIT, limit=LOG_LIMIT)
+    err, _ = tail(transport, host, state.exact, -LOG_LIMIT // 4, file="err", limit=LOG_LIMIT // 4)
     return result, out + (b"\n--- standard error ---\n" + err if err.strip() else b"")

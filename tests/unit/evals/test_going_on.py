@@ -40,6 +40,7 @@ class World:
     jobs: list[JobState] = field(default_factory=list)
     done: list[str] = field(default_factory=list)
     others: tuple[str, ...] = ()
+    asked: list[str] = field(default_factory=list)
 
     def look(self, *_: Any) -> Any:
         return status(saved(self.newest, newest=True), live=self.newest + 10)
@@ -89,7 +90,8 @@ class World:
         return found
 
     def inspect(self, _t: Any, _h: Any, job: str) -> JobState:
-        return next(one for one in self.jobs if one.job == job)
+        self.asked.append(job)
+        return next(one for one in self.jobs if one.exact == job)
 
     def follow(self, _t: Any, _h: Any, state: JobState, _say: Any) -> JobState:
         ended = state.model_copy(update={"state": "done"})
@@ -163,6 +165,16 @@ def test_a_job_that_was_launched_just_before_the_kill_is_followed_and_nothing_is
         world.evaluate()
     world.evaluate()
     assert world.done == ["follow eval", "collect"]
+
+
+@pytest.mark.parametrize("cut", ["launch eval", "follow eval"])
+def test_the_attempt_that_was_begun_is_followed_although_somebody_has_begun_another(world, cut):
+    world.cut = cut
+    with pytest.raises(Killed):
+        world.evaluate()
+    first = next(job for job in world.jobs if job.spec.kind == running.WHOLE)
+    world.evaluate()
+    assert set(world.asked) == {f"{first.job}-1"}
 
 
 def test_a_cut_rerun_goes_on_as_a_rerun_and_is_filed_once(world):
