@@ -69,7 +69,7 @@ def job_log(
     asked = min(lines * _LINE_BYTES, 4 * 2**20)
     name = "err" if err else "out"
     data, end = tail(
-        transport, session.inventory.hosts[state.host], _exact(state), -asked, file=name, limit=asked
+        transport, session.inventory.hosts[state.host], state.exact, -asked, file=name, limit=asked
     )
     text = re.split(r"\r?\n|\r", data.decode("utf-8", "replace"))
     text = text[:-1] if text and not text[-1] else text
@@ -96,7 +96,7 @@ def job_log(
 def job_cancel(session: Session, job: str, host: str | None = None) -> Outcome:
     """End a job: its own process group, by the identity that was recorded when it began, and no other.
 
-    Exit code: 0 it is over (also if it was before); 1 it is, and a run there is no longer what it was.
+    Exit code: 0 it is over (also if it was before); 1 it is, and a run there is no longer the process that it was.
     """
     from getpass import getuser
     from socket import gethostname
@@ -114,21 +114,24 @@ def job_cancel(session: Session, job: str, host: str | None = None) -> Outcome:
         Journal().record("job-cancel", host=state.host, job=state.job)
     transport = session.connections.transport(state.host)
     by = f"{getuser()}@{gethostname()}"
-    ended = cancel(transport, session.inventory.hosts[state.host], _exact(state), by=by)
+    ended = cancel(transport, session.inventory.hosts[state.host], state.exact, by=by)
     Journal().record("job-cancelled", host=state.host, job=state.job, state=ended.state, reason=ended.reason)
-    changed = [
-        f"run {was.run}: {_who(was)} before, {_who(now)} after"
-        for was, now in zip(before, _runs_beside(session, state.host), strict=True)
-        if was.identity != now.identity
-    ]
-    document = {"schema": "hostkit.job-cancel/1", "job": ended.document(), "runs_changed": changed}
+    changed, unknown = held_against(before, _runs_beside(session, state.host))
+    document = {
+        "schema": "hostkit.job-cancel/1",
+        "job": ended.document(),
+        "runs_changed": changed,
+        "runs_not_known": unknown,
+    }
 
     def render(console: Console) -> None:
+        from rich.text import Text
+
         from hostkit.report.jobs import show_job
 
         show_job(console, ended)
-        for line in changed:
-            console.print(line)
+        for line in changed + unknown:
+            console.print(Text(line))
 
     return Outcome(document, exit=1 if changed else 0, render=render)
 
@@ -155,6 +158,20 @@ def _show_plan(console: Console, plan: Plan) -> None:
     show(plan.document(), console)
 
 
+def held_against(before: list[TrainStatus], after: list[TrainStatus]) -> tuple[list[str], list[str]]:
+    """Say which runs are another process than before, and of which that is not known: a look that saw nothing."""
+    from hostkit.liveness.verdicts import UNKNOWN
+
+    changed, unknown = [], []
+    for was, now in zip(before, after, strict=True):
+        how = f"{_who(was)} before, {_who(now)} after"
+        if UNKNOWN in (was.verdict, now.verdict):
+            unknown.append(f"run {was.run}: not known whether it is the same: {how}")
+        elif was.identity != now.identity:
+            changed.append(f"run {was.run}: {how}")
+    return changed, unknown
+
+
 def _who(status: TrainStatus) -> str:
     return f"{status.verdict}, pid {status.identity.pid}" if status.identity else status.verdict
 
@@ -168,11 +185,6 @@ def _runs_beside(session: Session, host: str) -> list[TrainStatus]:
     machine = protected.machine(host)
     names = [run.name for run in protected.runs if run.machine == machine]
     return [look(session.connections, session.inventory, name) for name in names]
-
-
-def _exact(state: JobState) -> str:
-    """Return the name of this very attempt (a bare id means the newest)."""
-    return state.job if "-" in state.job else f"{state.job}-1"
 
 
 def _find(session: Session, word: str, host: str | None) -> JobState:

@@ -12,6 +12,9 @@ from typing import Any
 
 import pytest
 
+from hostkit.liveness.status import TrainStatus
+from hostkit.tasks.jobs import held_against
+
 MAIN = "from hostkit.cli import main; main()"
 
 
@@ -76,14 +79,43 @@ def test_jobs_are_listed_logged_and_cancelled_by_the_beginning_of_their_id(
     assert [effect["kind"] for effect in plan["steps"][0]["effects"]] == ["writes", "signals", "signals"]
     assert bench.inspect(state.job).state == "running"
     done = document(hostkit("job-cancel", state.job[:6], "--json"))
-    assert (done["schema"], done["job"]["state"], done["runs_changed"]) == (
-        "hostkit.job-cancel/1",
-        "cancelled",
-        [],
-    )
+    assert (done["schema"], done["job"]["state"]) == ("hostkit.job-cancel/1", "cancelled")
+    assert done["runs_changed"] == [], "a run that was not seen has not changed"
+    assert "drafter: not known whether it is the same" in done["runs_not_known"][0]
     assert document(hostkit("job-cancel", state.job, "--json"))["job"]["state"] == "cancelled"
     journal = (tmp_path / "xdg" / "hostkit" / "journal.jsonl").read_text().splitlines()
     assert [json.loads(line)["event"] for line in journal] == ["job-cancel", "job-cancelled", "job-cancelled"]
+
+
+def look(verdict: str, pid: int | None = None) -> TrainStatus:
+    processes = []
+    if pid is not None:
+        who = {"boot_id": "b", "pid_ns": 1, "pid": pid, "start_ticks": 5, "init_start_ticks": 1}
+        processes = [{
+            "identity": who, "pid": pid, "namespace": "ct200", "role": "trainer", "known_by": "script", "state": "R",
+            "age": 1.0, "cpu_seconds": 1.0, "uid": 0, "argv": ["t"], "exe": None, "cwd": None,
+        }]  # fmt: skip
+    return TrainStatus.model_validate(
+        {"run": "drafter", "host": {"name": "ct200"}, "verdict": verdict, "exit": 0, "at": 1, "since": 1,
+         "evidence": [], "processes": processes}
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "changed", "unknown"),
+    [
+        (look("RUNNING", 7), look("STALLED", 7), 0, 0),
+        (look("RUNNING", 7), look("RUNNING", 8), 1, 0),
+        (look("RUNNING", 7), look("DEAD"), 1, 0),
+        (look("DEAD"), look("DEAD"), 0, 0),
+        (look("RUNNING", 7), look("UNKNOWN"), 0, 1),
+        (look("UNKNOWN"), look("RUNNING", 7), 0, 1),
+    ],
+)
+def test_a_run_has_changed_only_if_both_looks_saw_it(
+    before: TrainStatus, after: TrainStatus, changed: int, unknown: int
+) -> None:
+    assert [len(lines) for lines in held_against([before], [after])] == [changed, unknown]
 
 
 def test_an_attempt_is_named_by_its_number(hostkit: Any, bench: Any) -> None:
