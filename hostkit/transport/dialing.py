@@ -8,7 +8,7 @@ import threading
 import time
 from typing import Any
 
-from hostkit.transport.resolve import Endpoint
+from hostkit.transport.resolve import Endpoint, percent
 
 
 def dial(end: Endpoint, budget: float) -> socket.socket:
@@ -49,11 +49,19 @@ def _look_up(end: Endpoint, budget: float) -> list[tuple[Any, ...]]:
     return found
 
 
+def end_proxy(process: subprocess.Popen[bytes], patience: float = 2.0) -> None:
+    """End a ProxyCommand that was started here; one that does not heed SIGTERM is killed."""
+    process.terminate()
+    try:
+        process.wait(patience)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
 def start_proxy(end: Endpoint) -> tuple[socket.socket, subprocess.Popen[bytes]]:
     """Start the ProxyCommand as OpenSSH does, by a shell, with the other end of a socket as its stdin and stdout."""
-    command = end.proxy_command or ""
-    for token, value in (("%h", end.address), ("%p", str(end.port)), ("%r", end.user), ("%%", "%")):
-        command = command.replace(token, value)
+    command = percent(end.proxy_command or "", h=end.address, p=str(end.port), r=end.user)
     ours, theirs = socket.socketpair()
     with theirs:
         process = subprocess.Popen(

@@ -16,7 +16,7 @@ import paramiko
 from hostkit.errors import HostkitError, LostError, ProtocolError, RemoteTimeoutError, UnreachableError
 from hostkit.inventory.models import Host
 from hostkit.transport.channel import exchange
-from hostkit.transport.dialing import dial, start_proxy
+from hostkit.transport.dialing import dial, end_proxy, start_proxy
 from hostkit.transport.line import Budget, Finished
 from hostkit.transport.login import Login
 from hostkit.transport.pulse import Pulse
@@ -216,8 +216,7 @@ class HopLine:
             self._connection.close()
             self._connection = None
         if self._proxy is not None:
-            self._proxy.terminate()
-            self._proxy.wait()
+            end_proxy(self._proxy)
             self._proxy = None
 
     # running

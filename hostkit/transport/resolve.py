@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,9 +102,13 @@ def home(path: str) -> Path:
 
 def _identity(path: str, address: str, user: str) -> Path:
     me = pwd.getpwuid(os.getuid())
-    for token, value in (("%d", me.pw_dir), ("%u", me.pw_name), ("%h", address), ("%r", user), ("%%", "%")):
-        path = path.replace(token, value)
-    return home(path)
+    return home(percent(path, d=me.pw_dir, u=me.pw_name, h=address, r=user))
+
+
+def percent(text: str, **values: str) -> str:
+    """Put values in the place of their %-tokens as OpenSSH does, in one pass: `%%h` is the text `%h`."""
+    values["%"] = "%"
+    return re.sub(r"%(.)", lambda token: values.get(token[1], token[0]), text, flags=re.DOTALL)
 
 
 def _known_hosts(host: Host, said: dict[str, list[str]]) -> tuple[Path, ...]:

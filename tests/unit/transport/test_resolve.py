@@ -11,7 +11,8 @@ import pytest
 
 from hostkit.errors import ConfigError
 from hostkit.inventory.models import Host
-from hostkit.transport.resolve import home, resolve
+from hostkit.transport.dialing import end_proxy, start_proxy
+from hostkit.transport.resolve import home, percent, resolve
 from hostkit.transport.route import Hop
 
 pytestmark = pytest.mark.skipif(not shutil.which("ssh"), reason="no ssh client")
@@ -93,6 +94,38 @@ def test_a_configuration_that_ssh_does_not_understand_is_a_configuration_error(t
     (tmp_path / "config").write_text("Nonsense yes\n")
     with pytest.raises(ConfigError, match="onsense"):
         resolve(hop("a", address="b", ssh_config=str(tmp_path / "config")))
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("nc %h %p", "nc fe80::1%%p 22"),
+        ("%%h", "%h"),
+        ("%%%h", "%fe80::1%%p"),
+        ("%x 100%", "%x 100%"),
+        ("%%%%", "%%"),
+    ],
+)
+def test_percent_tokens_are_replaced_in_one_pass(written: str, meant: str) -> None:
+    assert percent(written, h="fe80::1%%p", p="22") == meant
+
+
+def test_a_keys_path_is_expanded_as_by_openssh(tmp_path: Path) -> None:
+    (tmp_path / "config").write_text("Host *\n  IdentityFile /keys/%%h/%r@%h\n")
+    end = resolve(hop("a", address="10.0.0.1", user="ops", ssh_config=str(tmp_path / "config")))
+    assert end.identities == (Path("/keys/%h/ops@10.0.0.1"),)
+
+
+def test_a_proxy_command_is_run_with_its_tokens_and_ended_even_if_it_does_not_heed(tmp_path: Path) -> None:
+    command = "sh -c 'trap : TERM; echo %h %%h; while :; do sleep 1; done'"
+    (tmp_path / "config").write_text(f"Host *\n  ProxyCommand {command}\n")
+    end = resolve(hop("a", address="10.0.0.1", ssh_config=str(tmp_path / "config")))
+    sock, process = start_proxy(end)
+    with sock:
+        sock.settimeout(20)
+        assert sock.recv(100) == b"10.0.0.1 %h\n"
+        end_proxy(process, patience=0.1)
+        assert process.returncode == -9
 
 
 def test_home_is_the_password_files_whatever_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
