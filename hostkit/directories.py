@@ -17,9 +17,10 @@ def state_directory() -> Path:
     return _private(platformdirs.user_state_path(_NAME, appauthor=False))
 
 
-def data_directory() -> Path:
-    """Return the folder of what must outlive upgrades (`~/.local/share/hostkit`), created."""
-    return _private(platformdirs.user_data_path(_NAME, appauthor=False))
+def data_directory(*, create: bool = True) -> Path:
+    """Return the folder of what must outlive upgrades (`~/.local/share/hostkit`), created unless it is only read."""
+    path = platformdirs.user_data_path(_NAME, appauthor=False)
+    return _private(path) if create else path
 
 
 def cache_directory() -> Path:

@@ -15,10 +15,10 @@ import math
 import os
 import re
 import secrets
-import shlex
 from dataclasses import dataclass, field
 
 from hostkit.errors import ProtocolError, UsageError
+from hostkit.harmless import one_line
 
 KILL_AFTER = 2  # seconds between SIGTERM and SIGKILL on the far side
 ADDED_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -166,13 +166,8 @@ def _between(stream: bytes, begin: bytes, end: bytes) -> bytes:
 def _remark(stdout: bytes, stderr: bytes) -> str:
     """The last words that came instead, cut short; control characters out."""
     said = (stderr.strip() or stdout.strip()).decode("utf-8", "replace").splitlines()[-3:]
-    text = " / ".join("".join(c for c in line if c.isprintable()) for line in said)[-300:]
+    text = " / ".join(one_line(line) for line in said)[-300:]
     return f"; instead came: {text}" if text else ""
-
-
-def command_line(words: list[str]) -> str:
-    """Quote words once, for the one login shell that will read them."""
-    return shlex.join(words)
 
 
 _WATCHDOG_SPELT = _octal(_WATCHDOG.encode())

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from hostkit.errors import CannotCreateError, DataError, LostError, RemoteTimeoutError
+from hostkit.harmless import one_line
 from hostkit.transport.base import Completed
 from hostkit.transport.complaints import explain, explain_cut
 from hostkit.transport.frame import KILL_AFTER, Frame
@@ -99,4 +100,4 @@ class FramedTransport:
 
 def _said(done: Completed) -> str:
     text = done.stderr.decode("utf-8", "replace").strip().splitlines()
-    return "".join(c for c in text[-1] if c.isprintable()) if text else f"exit {done.exit}"
+    return one_line(text[-1]) if text else f"exit {done.exit}"

@@ -7,11 +7,12 @@ import fnmatch
 import hashlib
 import hmac
 import os
+import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-import platformdirs
+from hostkit.directories import data_directory
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ class KnownKey:
 
 def own_file() -> Path:
     """Return hostkit's own known_hosts, which only `host-trust` writes."""
-    return platformdirs.user_data_path("hostkit", appauthor=False) / "known_hosts"
+    return data_directory(create=False) / "known_hosts"
 
 
 def fingerprint(blob: bytes) -> str:
@@ -99,12 +100,12 @@ def _matches(patterns: str, name: str) -> bool:
 
 def trust(name: str, kind: str, blob: bytes, file: Path | None = None) -> Path:
     """Add an entry to hostkit's own file (0600), in place of older ones under exactly that name and kind."""
-    file = file or own_file()
+    file = file or data_directory() / own_file().name
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     lines = file.read_text().splitlines() if file.exists() else []
     kept = [line for line in lines if line.split()[:2] != [name, kind]]
     kept.append(f"{name} {kind} {base64.b64encode(blob).decode()}")
-    temporary = file.with_name(f".{file.name}.{os.getpid()}")
+    temporary = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
     with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
         out.write("\n".join(kept) + "\n")
     temporary.replace(file)

@@ -123,6 +123,17 @@ def test_trusting_writes_one_private_line_for_each_name_and_kind(tmp_path: Path)
     assert [entry.name for entry in file.parent.iterdir()] == ["known_hosts"]
 
 
+def test_the_own_file_is_looked_for_without_making_a_folder_and_written_in_a_private_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    assert hostkeys.read([hostkeys.own_file()]) == []
+    assert not hostkeys.own_file().parent.exists()
+    hostkeys.own_file().parent.mkdir(mode=0o755)
+    assert hostkeys.trust("a", "ssh-ed25519", b"one") == tmp_path / "hostkit" / "known_hosts"
+    assert (tmp_path / "hostkit").stat().st_mode & 0o777 == 0o700
+
+
 @pytest.mark.skipif(not shutil.which("ssh-keygen"), reason="no ssh-keygen")
 def test_a_fingerprint_is_spelt_as_ssh_keygen_spells_it(tmp_path: Path) -> None:
     key = tmp_path / "key"
