@@ -40,9 +40,17 @@ def choose_method(
     weights: list[str],
     *,
     method: Method,
+    own_harness: bool = False,
 ) -> Chosen:
-    """Return how the checkpoint comes. One more look at the source, where a selection is worth it."""
+    """Return how the checkpoint comes. One more look at the source, where a selection is worth it.
+
+    `own_harness`: somebody's own reads it, and what that needs is known only from declared `weights`.
+    """
     full = Chosen("full", WHOLE, contents.files)
+    if own_harness and not weights and method == "auto":
+        return Chosen(
+            "full", f"{WHOLE} (`weights:` does not say what your own harness needs of it)", contents.files
+        )
     if method == "full" or not contents.complete:
         return full
     if contents.format in ("sharded", "huggingface"):

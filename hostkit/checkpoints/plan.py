@@ -139,7 +139,13 @@ def plan_stage(
             marker=marker_of(saved.marker if saved else None, candidate.step),
         )
     chosen = choose_method(
-        connections, inventory, source, contents, list(saved.weights) if saved else [], method=method
+        connections,
+        inventory,
+        source,
+        contents,
+        list(saved.weights) if saved else [],
+        method=method,
+        own_harness=any(one.run == run and one.harness != "dflash" for one in inventory.evals.values()),
     )
     name = f"{run}-step{candidate.step}-{_fingerprint(source, contents, chosen)}"
     reply = run_program(

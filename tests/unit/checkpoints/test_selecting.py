@@ -211,6 +211,13 @@ def test_the_whole_file_comes_where_a_selection_saves_nothing_or_cannot_be_made(
     assert why in chosen.why
 
 
+def test_for_somebodys_own_harness_the_whole_file_comes_unless_the_weights_are_declared() -> None:
+    large = contents(size=10 << 30)
+    chosen = choose_method(None, None, "box", large, [], method="auto", own_harness=True)  # type: ignore[arg-type]
+    assert chosen.method == "full"
+    assert "`weights:`" in chosen.why
+
+
 def test_of_a_hugging_face_folder_the_training_state_stays_behind() -> None:
     names = {
         "model-1.safetensors": 10,
