@@ -24,13 +24,15 @@ KILL_AFTER = 2  # seconds between SIGTERM and SIGKILL on the far side
 ADDED_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 LONGEST_LINE = 120_000  # Linux refuses a single argument of 128 KiB; a login shell gets the whole line as one
 
-# No `timeout` on the host: a watchdog of our own, which holds none of the command's descriptors.
+# No `timeout` on the host: a watchdog of our own, which holds none of the command's descriptors. It ends the
+# command's whole group where `setsid` can give it one of its own (without a terminal, `set -m` cannot in dash).
 _WATCHDOG = "; ".join(
     [
         "exec 4<&0",
+        """setsid true && set -- setsid sh -c 'exec "$@"' sh "$@\"""",
         '(exec "$@") <&4 2>&3 3>&- 4<&- & p=$!',
-        '(trap "kill \\$z; exit" TERM; sleep "$t" & z=$!; wait $z; kill -TERM $p; '
-        f"sleep {KILL_AFTER} & z=$!; wait $z; kill -KILL $p) </dev/null >/dev/null 3>&- 4<&- & g=$!",
+        '(trap "kill \\$z; exit" TERM; sleep "$t" & z=$!; wait $z; kill -TERM -$p || kill -TERM $p; '
+        f"sleep {KILL_AFTER} & z=$!; wait $z; kill -KILL -$p || kill -KILL $p) </dev/null >/dev/null 3>&- 4<&- & g=$!",
         "wait $p",
         "r=$?",
         "kill -TERM $g",

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hostkit.errors import ProtocolError, UsageError
+from hostkit.transport import frame
 from hostkit.transport.frame import Frame, Reply, spell
 
 NONCE = "0123456789abcdef0123456789abcdef"
@@ -156,14 +157,14 @@ def run(
     inner: str, argv: list[str], timeout: float | None, without: bool = False, stdin: bytes = b""
 ) -> Reply:
     """Run the frame by another `sh`; `without`: as on a host that has no `timeout`."""
-    frame = Frame()
+    made = Frame()
     if not shutil.which(inner):
         pytest.skip(f"no {inner} on this machine")
-    words = [inner, *(["sh"] if inner == "busybox" else []), *frame.words(argv, timeout=timeout)[1:]]
+    words = [inner, *(["sh"] if inner == "busybox" else []), *made.words(argv, timeout=timeout)[1:]]
     if without:
         words = [word.replace("timeout -k", "no-such-timeout -k") for word in words]
     done = subprocess.run(words, capture_output=True, input=stdin)
-    return frame.parse(done.stdout, done.stderr)
+    return made.parse(done.stdout, done.stderr)
 
 
 @pytest.mark.parametrize("inner", INNER)
@@ -178,10 +179,34 @@ def test_the_frame_works_in_each_sh_with_and_without_timeout(inner: str, without
 
 @pytest.mark.parametrize("inner", INNER)
 @pytest.mark.parametrize("without", [False, True])
-def test_a_timeout_ends_the_command_and_says_so(inner: str, without: bool, tmp_path: Path) -> None:
-    pid = tmp_path / "pid"
+def test_a_timeout_ends_the_command_and_its_children_and_says_so(
+    inner: str, without: bool, tmp_path: Path
+) -> None:
+    pids = tmp_path / "pids"
     began = time.monotonic()
-    reply = run(inner, ["sh", "-c", f"echo $$ > {pid}; exec sleep 60"], 1, without)
+    reply = run(inner, ["sh", "-c", f"sleep 60 & echo $! $$ > {pids}; wait"], 1, without)
     assert time.monotonic() - began < 10
     assert reply.timed_out
-    assert not Path(f"/proc/{pid.read_text().strip()}").exists()
+    ends = time.monotonic() + 10
+    for pid in pids.read_text().split():  # an orphan is gone once whoever inherits it has taken note
+        while (state := state_of(pid)) is not None and state != "Z":
+            assert time.monotonic() < ends, f"{pid} outlived its timeout"
+
+
+def state_of(pid: str) -> str | None:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return None
+
+
+@pytest.mark.parametrize("inner", INNER)
+def test_without_timeout_and_setsid_the_command_itself_is_ended(
+    inner: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        frame, "_WATCHDOG_SPELT", frame._octal(frame._WATCHDOG.replace("setsid", "no-setsid").encode())
+    )
+    pid = tmp_path / "pid"
+    assert run(inner, ["sh", "-c", f"echo $$ > {pid}; exec sleep 60"], 1, without=True).timed_out
+    assert state_of(pid.read_text().strip()) in (None, "Z")
