@@ -10,6 +10,7 @@ from importlib import resources
 from typing import Any
 
 from hostkit.errors import DataError, LostError, ProtocolError
+from hostkit.transport.bare import bare
 from hostkit.transport.base import Completed, Transport
 
 # Also Python 2 must understand it, to say that it is too old. Nothing of the program stands in an argv.
@@ -71,14 +72,15 @@ def _bundle(name: str, reads: bool = False) -> bytes:
 
 
 def sources_of(name: str) -> dict[str, str]:
-    """Return the text of hostkit/remote/<name>.py and of every sibling that it NEEDS."""
+    """Return what hostkit/remote/<name>.py says to a machine, and every sibling that it NEEDS."""
     sources: dict[str, str] = {}
     todo = [name]
     while todo:
         module = todo.pop()
         if module not in sources:
-            sources[module] = (resources.files("hostkit") / "remote" / f"{module}.py").read_text("utf-8")
-            todo += _needs(sources[module])
+            text = (resources.files("hostkit") / "remote" / f"{module}.py").read_text("utf-8")
+            sources[module] = bare(text)
+            todo += _needs(text)
     return sources
 
 

@@ -17,12 +17,14 @@ import pytest
 from hostkit.errors import DataError, LostError, ProtocolError, RemoteTimeoutError
 from hostkit.inventory.models import Inventory
 from hostkit.transport import program
+from hostkit.transport.bare import bare
 from hostkit.transport.base import Completed, Transport
 from hostkit.transport.connections import Connections
 from hostkit.transport.fake import FakeTransport
 from hostkit.transport.program import LOADER, run_program
 
 MAIN = """
+# a comment that stays at home
 NEEDS = ("sibling",)
 import os, sys
 import sibling
@@ -92,7 +94,7 @@ def test_a_program_gets_its_request_its_siblings_and_the_rest_of_stdin(
     assert said["rest"] == 2_000_000
     assert said["sibling"] == "ü sibling"
     assert said["isolated"] == 1
-    assert said["own"] == len(MAIN)
+    assert said["own"] == len(bare(MAIN)) < len(MAIN)
     assert said["files"] == [], "nothing is written on the host"
 
 
@@ -198,4 +200,13 @@ def test_hostkits_own_programs_travel_small_enough() -> None:
     for path in folder.glob("*.py"):
         source = path.read_text()
         if "def serve(" in source:
-            assert len(program._bundle(path.stem)) < 64_000, path.name
+            assert len(program._bundle(path.stem)) < 32_000, path.name
+    assert len(program._bundle("probe", True)) <= 14 * 1024, "a first TCP window (ten segments)"
+
+
+def test_a_failure_is_told_with_the_line_of_the_source(remote: Path, here: Transport) -> None:
+    wanted = 1 + MAIN.splitlines().index('        raise ValueError("it\'s broken")')
+    code, asked = program._bundle("trial"), b'{"do": "raise"}'
+    data = b"%d\n%s%d\n%s" % (len(code), code, len(asked), asked)
+    done = here.run([sys.executable, "-I", "-S", "-c", LOADER], stdin=data, timeout=20)
+    assert f'<hostkit trial>", line {wanted}, in serve' in json.loads(done.stdout)["trace"]
