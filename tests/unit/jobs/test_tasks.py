@@ -146,6 +146,15 @@ def test_what_cannot_be_answered_has_its_own_exit_code(
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("name", ["job-log", "job-cancel"])
+def test_a_job_is_the_word_after_the_command_and_help_may_stand_there_too(hostkit: Any, name: str) -> None:
+    shown = hostkit(name, "--help")
+    assert shown.returncode == 0 and f"Example: hostkit {name} 3f9c" in shown.stdout
+    assert "no job 0123 on here" in hostkit(name, "0123").stderr
+    assert "no job 0123 on here" in hostkit(name, "--job", "0123").stderr
+    assert hostkit(name).returncode == 64
+
+
 def test_a_kill_from_outside_is_shown_with_its_signal(hostkit: Any, bench: Any) -> None:
     state = bench.launch(bench.spec("import time; time.sleep(600)"))
     os.kill(state.identity.payload.pid, signal.SIGKILL)
