@@ -73,7 +73,7 @@ def test_the_newest_checkpoint_is_evaluated_beside_the_training_which_goes_on(ke
     assert (told["exit"], told["bad"]) == (0, [])
     assert told["result"]["status"] == "complete"
     assert told["result"]["metrics"]["accept_len"]["mean"] > 0.5
-    assert told["result"]["checkpoint"]["step"] in steps_saved(kept.root)
+    assert told["result"]["checkpoint"]["step"] >= before["step"]["saved"]
     assert (before["verdict"], after["verdict"]) == ("RUNNING", "RUNNING")
     assert before["processes"][0]["identity"] == after["processes"][0]["identity"] == kept.who.model_dump()
     assert after["step"]["live"] > before["step"]["live"]
