@@ -32,17 +32,26 @@ class RMSNorm(nn.Module):
 
 
 class Rotary:
-    """Plain RoPE over the whole head, with the drafter's own theta; tables are made in fp32 as asked for."""
+    """Plain RoPE over the whole head, with the drafter's own theta; fp32 tables, kept and grown as needed."""
 
     def __init__(self, head_dim: int, theta: float) -> None:
         self.head_dim, self.theta = head_dim, theta
+        self._kept: dict[torch.device, tuple[Tensor, Tensor]] = {}
 
     def tables(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """cos and sin [.., 1, rows, head_dim] for integer positions [.., rows]."""
-        even = torch.arange(0, self.head_dim, 2, dtype=torch.float32, device=positions.device)
-        angles = positions[..., None].float() * (1.0 / self.theta ** (even / self.head_dim))
-        angles = torch.cat((angles, angles), dim=-1).unsqueeze(-3)
-        return angles.cos().to(dtype), angles.sin().to(dtype)
+        """cos and sin [B, 1, rows, head_dim] for integer positions [B, rows]."""
+        cos, sin = self._upto(int(positions.max()) + 1 if positions.numel() else 1, positions.device)
+        return cos[positions].unsqueeze(1).to(dtype), sin[positions].unsqueeze(1).to(dtype)
+
+    def _upto(self, rows: int, device: torch.device) -> tuple[Tensor, Tensor]:
+        kept = self._kept.get(device)
+        if kept is None or len(kept[0]) < rows:
+            even = torch.arange(0, self.head_dim, 2, dtype=torch.float32, device=device)
+            positions = torch.arange(1 << (rows - 1).bit_length(), dtype=torch.float32, device=device)
+            angles = positions[:, None] * (1.0 / self.theta ** (even / self.head_dim))
+            angles = torch.cat((angles, angles), dim=-1)
+            kept = self._kept[device] = (angles.cos(), angles.sin())
+        return kept
 
 
 def rotate(x: Tensor, tables: tuple[Tensor, Tensor]) -> Tensor:

@@ -30,9 +30,8 @@ class Features:
 
 def compute(target: Target, reference: Reference, taps: Sequence[int]) -> Features:
     """One forward over the whole sequence."""
-    rows, greedy = target.features(reference.ids, taps)
-    first = len(reference.prompt_ids)
-    predicted = greedy[first - 1 : -1].tolist()
+    rows, greedy = target.features(reference.ids, taps, first=len(reference.prompt_ids) - 1)
+    predicted = greedy[:-1].tolist()
     agree = sum(p == t for p, t in zip(predicted, reference.response_ids, strict=True))
     return Features(rows, agree, len(predicted))
 

@@ -77,10 +77,10 @@ class Target:
         return features, out.last_hidden_state, getattr(out, self._cache_name, None)
 
     @torch.no_grad()
-    def features(self, ids: Sequence[int], taps: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """Features [S, taps * H] of one sequence, and the target's greedy next token after each of its rows."""
+    def features(self, ids: Sequence[int], taps: Sequence[int], first: int = 0) -> tuple[Tensor, Tensor]:
+        """Features [S, taps * H] of one sequence, and the greedy next token after each row from `first` on."""
         features, hidden, _ = self.read(torch.tensor([list(ids)], device=self.device), taps)
-        return features[0], self.vocabulary.greedy(hidden[0])
+        return features[0], self.vocabulary.greedy(hidden[0, first:])
 
 
 class Session:

@@ -103,7 +103,7 @@ class Run:
             self._diverged(step, result)
             return False
         self.done = step
-        if step % args.log_every == 0 or step in (1, args.steps):
+        if self._logs(step):
             line = self._line(step, result, tokens / (time.monotonic() - began)) | source.measures()
             self.log.step(line)
             self.wandb.log(line)
@@ -115,6 +115,9 @@ class Run:
             return False
         self.stopping.pause(args.pace)
         return True
+
+    def _logs(self, step: int) -> bool:
+        return step % self.args.log_every == 0 or step in (1, self.args.steps)
 
     def _step(self, source: FeatureSource, step: int) -> tuple[StepResult, float, bool, bool]:
         """All ranks take the step together and agree on its loss, on stopping and on saving."""
@@ -130,7 +133,7 @@ class Run:
             weight += self.trainer.model.weight_of(blocks)
         trigger = ranks.first and self.stopping.save_now()
         weight, asked, triggered, all_tokens = ranks.total(weight, self.stopping.asked, trigger, tokens)
-        result = self.trainer.step(step, batches, weight, ranks.world)
+        result = self.trainer.step(step, batches, weight, world=ranks.world, count=self._logs(step))
         depth = len(result.hits)
         loss, streaks, count, *slots = ranks.total(
             result.loss, result.streaks, result.blocks, *result.hits, *result.scored

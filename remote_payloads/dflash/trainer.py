@@ -59,7 +59,7 @@ class DraftLoss(nn.Module):
         self.slot_weights = torch.tensor(weights[1:])
 
     def forward(
-        self, features: Tensor, embedded: Tensor, blocks: Blocks, head: Tensor
+        self, features: Tensor, embedded: Tensor, blocks: Blocks, head: Tensor, count: bool = True
     ) -> tuple[Tensor, Tensor]:
         context = self.drafter.read_context(features)
         hidden = self.drafter.fill_blocks(context, blocks.anchors, embedded, valid=blocks.valid)
@@ -70,6 +70,7 @@ class DraftLoss(nn.Module):
             blocks.scored,
             weights=self.slot_weights,
             rows_at_once=self.rows_at_once,
+            count=count,
         )
 
     def weight_of(self, blocks: Blocks) -> float:
@@ -91,15 +92,23 @@ class Trainer:
                 {"params": others, "weight_decay": 0.0},
             ],
             lr=recipe.lr,
+            fused=True,
         )
 
     def step(
-        self, number: int, batches: Sequence[tuple[Blocks, Tensor]], total_weight: float, world: int = 1
+        self,
+        number: int,
+        batches: Sequence[tuple[Blocks, Tensor]],
+        total_weight: float,
+        *,
+        world: int = 1,
+        count: bool = True,
     ) -> StepResult:
         """One optimizer step over accumulated batches of (blocks, features).
 
         `total_weight` is the denominator over all batches and ranks; gradients are averaged over `world`
         ranks by the wrapper, hence the factor. Nothing is updated when loss or gradient is not finite.
+        Hits are counted on request.
         """
         rate = learning_rate(number, self.recipe.steps, self.recipe.lr, warmup=self.recipe.warmup)
         for group in self.optimizer.param_groups:
@@ -107,38 +116,40 @@ class Trainer:
         self.optimizer.zero_grad(set_to_none=True)
         depth = batches[0][0].labels.shape[-1]
         hits, scored = torch.zeros(depth, dtype=torch.long), torch.zeros(depth, dtype=torch.long)
-        loss_sum, streaks, count = 0.0, 0, 0
+        loss_sum, streaks, whole_blocks = 0.0, 0, 0
         for index, (blocks, features) in enumerate(batches):
             last = index == len(batches) - 1
             sync: Any = (
                 nullcontext() if last or not hasattr(self.forward, "no_sync") else self.forward.no_sync()
             )
             with sync:
-                part, part_hits = self._forward(blocks, features)
+                part, part_hits = self._forward(blocks, features, count)
                 (part * (world / total_weight)).backward()  # type: ignore[no-untyped-call]
             loss_sum += float(part.detach())
+            if not count:
+                continue
             hits += part_hits.sum((0, 1)).cpu()
             scored += blocks.scored.sum((0, 1)).cpu()
             whole = blocks.scored.all(-1)
             streaks += int(part_hits.cumprod(-1).sum(-1)[whole].sum())
-            count += int(whole.sum())
+            whole_blocks += int(whole.sum())
         norm = float(nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip))
         # With ranks, this is the rank's share of the loss; the caller adds the shares up.
         result = StepResult(
-            loss_sum / total_weight, norm, rate, hits.tolist(), scored.tolist(), streaks, count
+            loss_sum / total_weight, norm, rate, hits.tolist(), scored.tolist(), streaks, whole_blocks
         )
         if result.finite:
             self.optimizer.step()
         return result
 
-    def _forward(self, blocks: Blocks, features: Tensor) -> tuple[Tensor, Tensor]:
+    def _forward(self, blocks: Blocks, features: Tensor, count: bool) -> tuple[Tensor, Tensor]:
         drafter = self.model.drafter
         weight = drafter.fc.weight
         ids = drafter.block_ids(blocks.anchor_tokens())
         embedded = self.vocabulary.embed(ids).to(weight.dtype)
         with torch.autocast(weight.device.type, torch.bfloat16, enabled=self.recipe.autocast):
             out: tuple[Tensor, Tensor] = self.forward(
-                features.to(weight.dtype), embedded, blocks, self.vocabulary.head
+                features.to(weight.dtype), embedded, blocks, self.vocabulary.head, count
             )
         return out
 

@@ -21,18 +21,19 @@ def visible(
     A block that is not `valid` sees only itself, so that no row is empty; its output means nothing.
     """
     batch, blocks = anchors.shape
-    slots = torch.arange(block_size, device=anchors.device)
-    rows = torch.arange(context, device=anchors.device)
+    device = anchors.device
+    rows = torch.arange(context, device=device)
     before = rows < anchors[..., None]
     if valid is not None:
         before = before & valid[..., None]
     seen = before[:, :, None, :].expand(batch, blocks, block_size, context)
-    within = torch.ones(block_size, block_size, dtype=torch.bool, device=anchors.device)
+    number = torch.arange(blocks * block_size, device=device)
+    block, slot = number // block_size, number % block_size
+    own = block[:, None] == block
     if window is not None:
-        query = anchors[..., None] + slots
+        query = anchors[..., None] + torch.arange(block_size, device=device)
         seen = seen & (rows > query[..., None] - window)
-        within = (slots[None, :] <= slots[:, None]) & (slots[None, :] > slots[:, None] - window)
-    own = torch.kron(torch.eye(blocks, device=anchors.device), within.float()).bool()
+        own = own & (slot <= slot[:, None]) & (slot > slot[:, None] - window)
     return torch.cat(
         (seen.reshape(batch, blocks * block_size, context), own.expand(batch, *own.shape)), dim=-1
     )

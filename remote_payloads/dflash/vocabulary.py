@@ -91,7 +91,7 @@ class Vocabulary:
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Logits [.., vocab] in the head's dtype."""
-        return hidden.to(self.head.dtype) @ self.head.T
+        return torch.nn.functional.linear(hidden.to(self.head.dtype), self.head)
 
     def greedy(self, hidden: Tensor, rows_at_once: int = 128) -> Tensor:
         """Most likely token after each row [rows, H]; in chunks, since a vocabulary's logits are large."""

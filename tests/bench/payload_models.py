@@ -17,7 +17,11 @@ from target import Target
 def heads(hidden: int) -> dict[str, int]:
     """Heads of 64; below 128 the practice model's four of a quarter each. Two query heads to a key head."""
     wide = 64 if hidden >= 128 else hidden // 4
-    return {"num_attention_heads": hidden // wide, "num_key_value_heads": hidden // wide // 2, "head_dim": wide}
+    return {
+        "num_attention_heads": hidden // wide,
+        "num_key_value_heads": hidden // wide // 2,
+        "head_dim": wide,
+    }
 
 
 def make_target(hidden: int, layers: int, vocab: int) -> Target:

@@ -28,9 +28,11 @@ def plain(hidden: Tensor, head: Tensor, labels: Tensor, scored: Tensor, weights:
     return (each * weights * scored).sum()
 
 
-@pytest.mark.parametrize("rows", [1, 5, 7, 1000])
-def test_value_and_gradient_equal_plain_cross_entropy(parts: tuple, rows: int) -> None:
-    hidden, head, labels, scored, weights = parts
+@pytest.mark.parametrize("share", [0.0, 0.2, 0.7, 1.0])
+@pytest.mark.parametrize("rows", [1, 7, 1000])
+def test_value_and_gradient_equal_plain_cross_entropy(parts: tuple, rows: int, share: float) -> None:
+    hidden, head, labels, _, weights = parts
+    scored = torch.rand(labels.shape, generator=torch.Generator().manual_seed(1)) < share
     ours, theirs = hidden.clone().requires_grad_(), hidden.clone().requires_grad_()
     total, hits = block_loss(ours, head, labels, scored, weights=weights, rows_at_once=rows)
     wanted = plain(theirs, head, labels, scored, weights)
