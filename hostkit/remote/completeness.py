@@ -21,6 +21,8 @@ SETTLE = 10  # seconds; where no lease tells about writers, a file changed so re
 HEADER_CAP = 100 << 20  # the safetensors library refuses longer headers too
 MAX_GAP = 65600  # between two records: an extra field of padding and a data descriptor
 LEGACY = bytes.fromhex("80028a0a6cfc9c46f9206aa85019")
+# what a parser may run into where the bytes are garbage: that is an answer, and must not cost the others theirs
+GARBLED = (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError)
 
 
 class Record(NamedTuple):
@@ -38,7 +40,7 @@ class IncompleteError(Exception):
 
 
 def examine(path: str, marker: str | None = None) -> dict[str, object]:
-    """Return the facts and the answer for one checkpoint (a file or a folder); never raises OSError.
+    """Return the facts and the answer for one checkpoint (a file or a folder), whatever its bytes are.
 
     `reason` says why it is not complete; beside a complete one it is a reservation, or None. `writer`:
     whether somebody has it open for writing; None where the file system or our rights cannot tell.
@@ -63,6 +65,8 @@ def examine(path: str, marker: str | None = None) -> dict[str, object]:
     except OSError as error:
         gone = error.errno in (errno.ENOENT, errno.ELOOP)
         seen["reason"] = _missing(path) if gone else "not readable: %s" % error.strerror
+    except (*GARBLED, struct.error) as error:
+        seen["reason"] = "damaged: its headers make no sense (%s)" % type(error).__name__
     return seen
 
 
@@ -109,7 +113,11 @@ def _names(folder: str, must: bool) -> list[str]:
 
 
 def _missing(path: str) -> str:
-    return "a link to nothing: %s" % os.readlink(path) if os.path.islink(path) else "vanished"
+    if not os.path.lexists(path):
+        return "vanished"
+    if os.path.exists(path):
+        return "a file in it has vanished, or is a link to nothing"
+    return "a link to nothing: %s" % os.readlink(path)
 
 
 def payload(path: str) -> list[str]:
@@ -213,9 +221,10 @@ def folder_parts(path: str) -> tuple[str, list[str]]:
 
 def shards(index: str) -> list[str]:
     try:
-        with open(index, "rb") as file:
-            wanted = sorted(set(json.loads(file.read(HEADER_CAP).decode())["weight_map"].values()))
-    except (ValueError, KeyError, AttributeError, TypeError):
+        if not stat.S_ISREG(os.stat(index).st_mode):  # a pipe would be waited for
+            raise TypeError
+        wanted = sorted(set(json.loads(read_part(index, 0, HEADER_CAP).decode())["weight_map"].values()))
+    except GARBLED:
         raise IncompleteError("%s is no whole index" % os.path.basename(index)) from None
     lost = [str(n) for n in wanted if not os.path.isfile(os.path.join(os.path.dirname(index), str(n)))]
     if lost:
@@ -356,8 +365,11 @@ def safetensors_header(path: str) -> dict[str, dict[str, Any]]:
         raise IncompleteError("truncated: its header alone is longer than the file")
     try:
         header = json.loads(read_part(path, 8, length).decode())
-        spans = sorted(tuple(entry["data_offsets"]) for key, entry in header.items() if key != "__metadata__")
-    except (ValueError, KeyError, TypeError, AttributeError):
+        entries = [entry for key, entry in header.items() if key != "__metadata__"]
+        spans = sorted((begin, end) for begin, end in (entry["data_offsets"] for entry in entries))
+        if not all(isinstance(edge, int) for span in spans for edge in span):
+            raise TypeError
+    except GARBLED:
         raise IncompleteError("its header is no safetensors header") from None
     at = 0
     for begin, end in spans:

@@ -340,6 +340,62 @@ def test_an_unknown_format_with_its_own_marker_is_taken_and_said_so(tmp_path: Pa
 def test_a_pipe_does_not_make_the_reader_wait(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "checkpoint.pt")
     assert "neither a regular file nor a folder" in reason(tmp_path / "checkpoint.pt")
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "folder" / "model.safetensors.index.json")
+    assert "is no whole index" in reason(tmp_path / "folder")
+
+
+def test_a_link_to_nothing_inside_a_folder_is_named_and_does_not_hide_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "step_9").mkdir()
+    (tmp_path / "step_9" / "model.safetensors").symlink_to("/nowhere")
+    (seen,) = completeness.candidates(str(tmp_path), "step_{step}")
+    assert seen["reason"] == "a file in it has vanished, or is a link to nothing"
+
+
+DEEP = b'{"a":' * 50_000 + b"1" + b"}" * 50_000
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        DEEP,
+        b'{"a": {"data_offsets": [0, 1, 2]}}',
+        b'{"a": {"data_offsets": [0, "x"]}}',
+        b'{"a": {"data_offsets": [0, null]}}',
+        b'{"a": {"data_offsets": [0, Infinity]}}',
+        b'{"a": {"data_offsets": "01"}}',
+        b"{" + bytes(64),
+    ],
+    ids=["deep", "three", "text", "null", "infinite", "string", "zeros"],
+)
+def test_a_header_that_is_garbage_makes_that_checkpoint_damaged_and_no_other(
+    tmp_path: Path, header: bytes
+) -> None:
+    torch_file(tmp_path / "step_1.pt")
+    (tmp_path / "step_2.pt").write_bytes(struct.pack("<Q", len(header)) + header)
+    seen = completeness.candidates(str(tmp_path), "step_{step}.pt")
+    assert [one["complete"] for one in seen] == [True, False]
+    assert seen[1]["reason"] == "its header is no safetensors header"
+
+
+def test_a_record_whose_extra_field_is_longer_than_the_archive_is_damaged(tmp_path: Path) -> None:
+    content = bytearray(torch_file(tmp_path / "checkpoint.pt").read_bytes())
+    at = content.rfind(b"PK\1\2")
+    name_length = struct.unpack_from("<H", content, at + 28)[0]
+    content[at + 46 + name_length : at + 46 + name_length] = struct.pack("<2H", 1, 65535)
+    struct.pack_into("<H", content, at + 30, struct.unpack_from("<H", content, at + 30)[0] + 4)
+    end = content.rfind(b"PK\5\6")
+    struct.pack_into("<L", content, end + 12, struct.unpack_from("<L", content, end + 12)[0] + 4)
+    if content[end - 20 : end - 16] == b"PK\6\7":  # torch writes the zip64 records as well
+        struct.pack_into("<Q", content, end - 12, struct.unpack_from("<Q", content, end - 12)[0] + 4)
+        struct.pack_into("<Q", content, end - 36, struct.unpack_from("<Q", content, end - 36)[0] + 4)
+    (tmp_path / "checkpoint.pt").write_bytes(content)
+    assert reason(tmp_path / "checkpoint.pt") == "damaged: its headers make no sense (error)"
+
+
+def test_an_index_that_is_garbage_is_named(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors.index.json").write_bytes(b'{"weight_map":' + b"[" * 60_000)
+    assert reason(tmp_path).endswith("is no whole index")
 
 
 def test_looking_does_not_touch_the_access_time(tmp_path: Path) -> None:
