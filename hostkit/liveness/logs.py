@@ -50,6 +50,7 @@ _STEP_KEYS = (
 )
 _LOSS_KEYS = ("loss", "train_loss", "train/loss", "training_loss")
 _OWN = ("step", "loss", "time", "finished")  # the inventory checks that they are regular expressions
+LARGEST = 10**15  # a step beyond it is garbage, and a number beyond any float's would be an error below
 SHOWN = 400  # characters of a line that are kept for showing
 
 
@@ -251,7 +252,7 @@ def _whole(value: Any) -> int | None:
     if isinstance(value, bool) or value is None:
         return None
     if isinstance(value, (int, float)):
-        return int(value) if math.isfinite(value) and value >= 0 else None
+        return int(value) if 0 <= value < LARGEST else None
     text = str(value).replace(",", "").replace("_", "").strip()
     return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ _CLOCK = re.compile(r"^\W{0,3}(?:[IWE]\s?)?(\d\d):(\d\d):(\d\d)(?:[.,](\d{1,6}))
 _BAR = re.compile(r"\[(?:(\d+):)?(\d{1,2}):(\d\d)<")
 _EPOCH = re.compile(r"^\W{0,3}(1\d{9}(?:\.\d+)?)\b")
 _KEYS = ("time", "timestamp", "ts", "asctime", "created_at", "@timestamp", "_timestamp", "date", "wall_time")
+_LATEST = 1e14  # milliseconds in the year 5138; what is beyond it is no time, and may be beyond any float
 _ELAPSED = ("elapsed", "elapsed_s", "elapsed_seconds", "_runtime", "runtime")
 
 
@@ -49,16 +49,11 @@ def clock_of(record: Mapping[str, Any], key: str | None = None) -> Moment | None
         value = record.get(name)
         if isinstance(value, str) and (moment := moment_in(value)) is not None:
             return moment
-        if (
-            isinstance(value, (int, float))
-            and not isinstance(value, bool)
-            and math.isfinite(value)
-            and value >= 1e9
-        ):
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and 1e9 <= value < _LATEST:
             return Moment("epoch", value / 1000 if value >= 1e12 else float(value))
     for name in _ELAPSED:
         value = record.get(name)
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < _LATEST:
             return Moment("elapsed", float(value))
     return None
 

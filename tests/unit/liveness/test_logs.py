@@ -1,5 +1,6 @@
 """What is read from a log line, and what is not; no log whatever can stop the reading of it."""
 
+import json
 import math
 import string
 
@@ -99,6 +100,16 @@ def test_the_inventory_s_own_expressions_go_before_the_presets() -> None:
 )
 def test_the_rate_is_steps_between_two_times_of_one_attempt(lines: list[str], rate: float | None) -> None:
     assert parse("\n".join(lines), LOG).rate == (rate if rate is None else pytest.approx(rate))
+
+
+@pytest.mark.parametrize("digits", [16, 31, 310, 4000])
+@pytest.mark.parametrize("key", ["step", "total_steps", "loss", "time", "elapsed"])
+def test_a_number_beyond_all_measure_in_one_record_leaves_the_others_readable(key: str, digits: int) -> None:
+    huge = {"step": 11, "loss": 1.5, "time": 1796034901} | {key: 10 ** (digits - 1)}
+    reading = parse(f'{{"step": 10, "loss": 2.5, "time": 1796034900}}\n{json.dumps(huge)}\n', LOG)
+    assert reading.step == (10 if key == "step" else 11)
+    assert reading.rate is None or reading.rate == 1.0
+    assert reading.stepped_at is None or reading.stepped_at < 1e11
 
 
 def test_steps_after_the_end_mark_take_it_back() -> None:
