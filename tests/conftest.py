@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Generator
 
 import pytest
@@ -14,6 +15,9 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers",
         "report(*ids): the field reports (a1, b3, ...) that this test answers; see tests/reports.py",
     )
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # so it is for a job in the background of a script; tests that interrupt a command need it as a terminal has it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -226,7 +227,8 @@ class Fleet:
 
     def _signal_sshd(self, host: str, number: signal.Signals) -> None:
         for pid in self._sshd(host):
-            os.kill(pid, number)
+            with contextlib.suppress(ProcessLookupError):  # a session may end at this moment
+                os.kill(pid, number)
         if number == signal.SIGKILL:
             until(lambda: not self._sshd(host), f"the end of sshd on {host}")
 
