@@ -4,52 +4,14 @@ from __future__ import annotations
 
 import sys
 
-from invoke.exceptions import Exit, ParseError
-from invoke.program import Program
-
-from hostkit import __version__
-
-USAGE = 64
-INTERRUPTED = 130
-
-
-class Hostkit(Program):
-    """Invoke's Program, but a bad flag or an unknown task exits with 64, and Ctrl-C with 130."""
-
-    def run(self, argv: list[str] | None = None, exit: bool = True) -> None:  # noqa: ARG002  (Invoke's own signature)
-        try:
-            self.create_config()
-            self.parse_core(argv)
-            self.parse_collection()
-            self.parse_tasks()
-            self.parse_cleanup()
-            self.update_config()
-            self.execute()
-        except ParseError as error:
-            _say(f"{error} (hostkit --list shows the commands, hostkit --help COMMAND its flags)")
-            sys.exit(USAGE)
-        except Exit as error:
-            if error.message:
-                _say(error.message)
-            sys.exit(error.code)
-        except KeyboardInterrupt:
-            sys.exit(INTERRUPTED)
-
-    def normalize_argv(self, argv: list[str] | None) -> None:
-        """Let `--help` stand after a command too: Invoke would hand it to one that needs a word, as that word."""
-        super().normalize_argv(argv)
-        first, *words = self.argv
-        if len(words) > 1 and words[-1] in ("-h", "--help") and not words[0].startswith("-"):
-            self.argv = [first, "--help", words[0]]
-
-
-def _say(text: str) -> None:
-    if sys.stderr is not None:
-        sys.stderr.write(f"hostkit: {text}\n")
-
 
 def main() -> None:
-    """Run the command line."""
-    from hostkit.tasks.namespace import namespace
+    """Run the command line. What it needs is imported inside, so that Ctrl-C counts from the first moment."""
+    try:
+        from hostkit import __version__
+        from hostkit.program import Hostkit
+        from hostkit.tasks.namespace import namespace
 
-    Hostkit(namespace=namespace, name="hostkit", binary="hostkit", version=__version__).run()
+        Hostkit(namespace=namespace, name="hostkit", binary="hostkit", version=__version__).run()
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -7,6 +7,7 @@ heavy is imported before a command runs, so that `invoke --list` stays as quick 
 from __future__ import annotations
 
 import inspect
+import json
 import os
 import sys
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from invoke.exceptions import Exit
 from invoke.tasks import Task
 
-from hostkit.errors import HostkitError, Interrupted, UsageError
+from hostkit.errors import CannotCreateError, HostkitError, Interrupted, UsageError
 from hostkit.harmless import harmless
 from hostkit.strictjson import dumps
 
@@ -156,9 +157,19 @@ def _perform(function: Callable[..., Outcome], flags: dict[str, Any], values: di
             outcome = function(session, **values)
         finally:
             session.close()
-        _show(session, outcome)
+        try:
+            _show(session, outcome)
+        except (BrokenPipeError, HostkitError):
+            raise
+        except OSError as error:
+            _silence_stdout()  # what it still holds would fail once more when Python ends
+            raise CannotCreateError(
+                f"the answer cannot be written: {error.strerror}",
+                where="standard output",
+                hint="free some space, or write it elsewhere; the command itself was carried out",
+            ) from error
     except BrokenPipeError:  # the reader of our output has gone: `hostkit … | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        _silence_stdout()
         return outcome.exit if outcome is not None else 0
     except KeyboardInterrupt:
         return _fail(Interrupted("interrupted", hint="the same command again goes on where it can"), flags)
@@ -179,7 +190,7 @@ def _perform(function: Callable[..., Outcome], flags: dict[str, Any], values: di
 
 def _show(session: Session, outcome: Outcome) -> None:
     if session.json:
-        print(dumps(outcome.document))  # noqa: T201
+        _print_document(outcome.document)
     elif outcome.render is not None and not (session.quiet and outcome.exit == 0):
         from hostkit.report.console import console
 
@@ -193,10 +204,27 @@ def _fail(error: HostkitError, flags: dict[str, Any]) -> int:
 
         traceback.print_exception(error)
     if flags["json"]:
-        print(dumps(error.document()))  # noqa: T201
+        _print_document(error.document())
     else:
         print(f"hostkit: {harmless(str(error))}", file=sys.stderr)  # noqa: T201
     return error.exit_code
+
+
+def _print_document(document: dict[str, Any]) -> None:
+    """Print JSON that stays JSON in every locale: what stdout cannot encode is spelt as JSON spells it."""
+    text = dumps(document)
+    encoding = sys.stdout.encoding or "utf-8"
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        text = "".join(one if one.isascii() else json.dumps(one)[1:-1] for one in text)
+    print(text)  # noqa: T201
+
+
+def _silence_stdout() -> None:
+    descriptor = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(descriptor, 1)
+    os.close(descriptor)
 
 
 def _mend_streams() -> None:

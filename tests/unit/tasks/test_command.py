@@ -13,12 +13,12 @@ import pytest
 PRELUDE = """
 import sys
 from invoke.collection import Collection
-from hostkit.cli import Hostkit
+from hostkit.program import Hostkit
 from hostkit.errors import *
 from hostkit.tasks.command import Outcome, command
 
 @command("look", help={"what": "what to look at"}, acts=True)
-def look(session, what="nothing"):
+def look(session, what="nothing", number=1):
     '''Look at something.'''
     session.say("looking")
     if what == "fault": raise ZeroDivisionError("by zero")
@@ -70,6 +70,9 @@ def test_quiet_is_silent_when_all_is_well_and_speaks_when_not():
         (["no-such-command"], 64),
         (["look", "--timeout", "soon"], 64),
         (["look", "--timeout", "0"], 64),
+        (["look", "--number", "x"], 64),
+        (["look", "--number", "9" * 5000], 64),
+        (["look", "--number", "\x1b[31m"], 64),
     ],
 )
 def test_each_kind_of_error_has_its_exit_code_and_shows_no_traceback(argv, code):
@@ -112,6 +115,50 @@ def test_an_ascii_locale_replaces_characters_and_keeps_the_exit_code():
     done = run("look", "--what", "▏ü", env=os.environ | {"LC_ALL": "C", "PYTHONIOENCODING": "ascii"})
     assert done.returncode == 0
     assert b"seen" in done.stdout
+
+
+def test_a_document_is_json_in_a_locale_that_lacks_its_characters():
+    done = run(
+        "look",
+        "--json",
+        "--what",
+        "▏ü🚂\udcff",
+        env=os.environ | {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "1"},
+    )
+    assert json.loads(done.stdout)["what"] == "▏ü🚂\udcff"
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full on this machine")
+@pytest.mark.parametrize("flags", [[], ["--json"]])
+def test_a_full_disk_under_stdout_is_one_line_and_an_exit_code_of_its_own(flags):
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(PRELUDE), "look", *flags],
+            stdin=subprocess.DEVNULL,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            timeout=60,
+        )
+    assert done.returncode == 73
+    assert (
+        b"No space left" in done.stderr or flags
+    )  # with --json, the error's document was for stdout as well
+    assert b"Traceback" not in done.stderr
+
+
+def test_an_interrupt_while_python_still_imports_is_one_too():
+    code = """
+import sys
+class Stop:
+    def find_spec(self, name, path=None, target=None):
+        if name.startswith("invoke"):
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Stop())
+from hostkit.cli import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60)
+    assert (done.returncode, done.stderr) == (130, b"")
 
 
 def test_a_reader_that_goes_away_is_no_error():
