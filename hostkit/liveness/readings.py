@@ -13,20 +13,23 @@ from hostkit.identity import Identity
 SKEW = 5.0  # seconds that two clocks may differ before it is said
 
 
-class Fact(BaseModel):
-    """Frozen; what a newer probe says on top is passed over."""
+_FAR = 1e11  # seconds; a clock beyond the year 5000 is none
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+
+class Fact(BaseModel):
+    """Frozen; what a newer probe says on top is passed over, and what is no number is none here."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
 
 class Clock(Fact):
     """The far clocks in seconds. `kernel` dates files; it differs from `wall` only where a library lies."""
 
-    wall: float
-    boot: float = 0.0
-    kernel: float | None = None
-    now_ticks: int = 0
-    hz: int = 100
+    wall: float = Field(ge=0, lt=_FAR)
+    boot: float = Field(0.0, ge=0, lt=_FAR)
+    kernel: float | None = Field(None, ge=0, lt=_FAR)
+    now_ticks: int = Field(0, ge=0, lt=10**18)
+    hz: int = Field(100, gt=0, lt=10**6)
     sane: bool = True
 
     @property

@@ -145,6 +145,27 @@ def test_a_reply_that_is_not_whole_is_unknown_whatever_its_exit_status(said: byt
     assert "pct status 200 on pve: status: running" in status.evidence
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("wall", float("inf")),
+        ("wall", float("nan")),
+        ("wall", 1e300),
+        ("wall", -5),
+        ("boot", 10**400),
+        ("now_ticks", 10**400),
+        ("hz", 0),
+        ("kernel", 1e300),
+    ],
+)
+def test_a_clock_that_no_machine_has_makes_the_answer_unknown(key: str, value: float) -> None:
+    reply = recorded()
+    reply["clock"] = {**reply["clock"], key: value}
+    hosts = {"ct200": replying(reply), "pve": saying(0, "status: running\n")}
+    inventory = fleet()
+    assert look(through(inventory, **hosts), inventory, "drafter").verdict == "UNKNOWN"
+
+
 @pytest.mark.report("f7")
 def test_a_container_that_is_not_on_its_host_has_moved_and_is_not_dead() -> None:
     inventory = fleet()
