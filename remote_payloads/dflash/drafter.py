@@ -7,6 +7,7 @@ Shapes: B sequences, S context rows, N blocks of b slots, H hidden, D = b - 1 dr
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -14,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from draft_config import DraftConfig
-from visibility import visible
+from visibility import Group, group
 
 
 class RMSNorm(nn.Module):
@@ -86,17 +87,25 @@ class Attention(nn.Module):
         return rotate(self.k_norm(self._heads(self.k_proj(x))), tables), self._heads(self.v_proj(x))
 
     def forward(
-        self, x: Tensor, context: tuple[Tensor, Tensor], tables: tuple[Tensor, Tensor], mask: Tensor | None
+        self,
+        x: Tensor,
+        context: tuple[Tensor, Tensor],
+        tables: tuple[Tensor, Tensor],
+        groups: Sequence[Group],
     ) -> Tensor:
         query = rotate(self.q_norm(self._heads(self.q_proj(x))), tables)
         key, value = self.keys_values(x, tables)
-        out = F.scaled_dot_product_attention(
-            query,
-            torch.cat((context[0], key), dim=2),
-            torch.cat((context[1], value), dim=2),
-            attn_mask=mask,
-            enable_gqa=True,
-        )
+        parts = [
+            F.scaled_dot_product_attention(
+                query[:, :, g.rows],
+                torch.cat((context[0][:, :, : g.context], key[:, :, g.rows]), dim=2),
+                torch.cat((context[1][:, :, : g.context], value[:, :, g.rows]), dim=2),
+                attn_mask=g.mask,
+                enable_gqa=True,
+            )
+            for g in groups
+        ]
+        out = parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)
         joined: Tensor = self.o_proj(out.transpose(1, 2).flatten(2))
         return joined
 
@@ -126,9 +135,13 @@ class Layer(nn.Module):
         self.mlp = MLP(config)
 
     def forward(
-        self, x: Tensor, context: tuple[Tensor, Tensor], tables: tuple[Tensor, Tensor], mask: Tensor | None
+        self,
+        x: Tensor,
+        context: tuple[Tensor, Tensor],
+        tables: tuple[Tensor, Tensor],
+        groups: Sequence[Group],
     ) -> Tensor:
-        x = x + self.self_attn(self.input_layernorm(x), context, tables, mask)
+        x = x + self.self_attn(self.input_layernorm(x), context, tables, groups)
         out: Tensor = x + self.mlp(self.post_attention_layernorm(x))
         return out
 
@@ -192,34 +205,25 @@ class Drafter(nn.Module):
         embedded: Tensor,
         *,
         valid: Tensor | None = None,
-        blocks_at_once: int = 64,
+        blocks_at_once: int = 16,
     ) -> Tensor:
         """Final hidden states [B, N, D, H] of slots 1.. of blocks at `anchors` [B, N].
 
         `embedded` [B, N, b, H] are the target's embeddings of [anchor, mask, ...]. All blocks share the
-        context; `blocks_at_once` bounds the mask (its blocks cannot see each other, but are computed).
+        context and go through the layers together; they attend in groups of `blocks_at_once`.
         """
-        parts = []
-        for at in range(0, anchors.shape[1], blocks_at_once):
-            part = slice(at, at + blocks_at_once)
-            parts.append(
-                self._fill(
-                    context, anchors[:, part], embedded[:, part], None if valid is None else valid[:, part]
-                )
-            )
-        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
-
-    def _fill(self, context: Context, anchors: Tensor, embedded: Tensor, valid: Tensor | None) -> Tensor:
         batch, blocks, size, hidden = embedded.shape
         positions = (anchors[..., None] + torch.arange(size, device=anchors.device)).flatten(1)
         x = embedded.reshape(batch, blocks * size, hidden)
         tables = self.rotary.tables(positions, x.dtype)
-        masks: dict[int | None, Tensor] = {}
+        groups: dict[int | None, list[Group]] = {}
         for index, layer in enumerate(self.layers):
             window = self.config.window(index)
-            if window not in masks:
-                masks[window] = visible(anchors, size, context.rows, valid=valid, window=window)[:, None]
-            x = layer(x, context.layers[index], tables, masks[window])
+            if window not in groups:
+                groups[window] = group(
+                    anchors, size, context.rows, valid=valid, window=window, blocks_at_once=blocks_at_once
+                )
+            x = layer(x, context.layers[index], tables, groups[window])
         out: Tensor = self.norm(x).reshape(batch, blocks, size, hidden)[:, :, 1:]
         return out if valid is None else out * valid[..., None, None]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -58,7 +58,7 @@ class Evaluator:
         vocabulary: Vocabulary,
         block_size: int,
         budgets: Sequence[int],
-        blocks_at_once: int = 32,
+        blocks_at_once: int = 8,
     ) -> None:
         self.drafter, self.vocabulary = drafter, vocabulary
         self.block_size, self.budgets = block_size, sorted(budgets)
@@ -109,14 +109,12 @@ class Evaluator:
             raise Refused("the drafter's logits are not finite", "check its weights and dtype; never float16")
         return logits
 
-    def _logits(self, context: Context, ids: Sequence[int], anchors: Sequence[int]) -> list[Tensor]:
+    def _logits(self, context: Context, ids: Sequence[int], anchors: Sequence[int]) -> Iterator[Tensor]:
         """All blocks' logits, a few blocks at a time where the vocabulary is large (at most 256 MiB)."""
         bytes_per_block = (self.block_size - 1) * self.vocabulary.size * 4
-        step = max(1, min(self.blocks_at_once, (256 << 20) // bytes_per_block))
-        out: list[Tensor] = []
+        step = max(1, (256 << 20) // bytes_per_block)
         for first in range(0, len(anchors), step):
-            out.extend(self.block_logits(context, ids, anchors[first : first + step]))
-        return out
+            yield from self.block_logits(context, ids, anchors[first : first + step])
 
     def _block(self, reference: Reference, anchor: int, logits: Tensor) -> Block:
         labels = reference.ids[anchor + 1 : anchor + self.block_size]

@@ -95,7 +95,7 @@ def memory_parts(
     parts["drafter_weights"] = drafter_bytes
     parts["head"] = target.vocab * target.hidden * size
     block = (block_size - 1) * target.vocab * 4
-    held = min(32, max(1, LOGIT_BYTES // block)) * block
+    held = max(LOGIT_BYTES, block)
     tree = 3 * block if budgets else 0
     # Kept logits of one prompt's blocks, the chunk being made (bf16 and fp32), ranks and trees of one block.
     parts["drafter_work"] = 3 * held + 2 * block + tree + longest * feature_width * size * 3

@@ -6,6 +6,8 @@ block number would let one block read features of tokens that another one has ye
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
@@ -37,3 +39,40 @@ def visible(
     return torch.cat(
         (seen.reshape(batch, blocks * block_size, context), own.expand(batch, *own.shape)), dim=-1
     )
+
+
+@dataclass(frozen=True)
+class Group:
+    """Some blocks that attend together: their rows, how much context they need, their mask [B, 1, rows, keys]."""
+
+    rows: slice
+    context: int
+    mask: Tensor
+
+
+def group(
+    anchors: Tensor,
+    block_size: int,
+    context: int,
+    *,
+    valid: Tensor | None = None,
+    window: int | None = None,
+    blocks_at_once: int = 16,
+) -> list[Group]:
+    """Cut blocks into groups: blocks cannot see each other, so keys of other groups, and context after a
+    group's last anchor, are neither masked nor multiplied; and no mask is ever quadratic in the blocks."""
+    last = anchors.amax(0).tolist()
+    found = []
+    for at in range(0, anchors.shape[1], blocks_at_once):
+        part = slice(at, at + blocks_at_once)
+        limit = min(context, max(last[part]))
+        mask = visible(
+            anchors[:, part],
+            block_size,
+            limit,
+            valid=None if valid is None else valid[:, part],
+            window=window,
+        )
+        rows = slice(at * block_size, at * block_size + mask.shape[1])
+        found.append(Group(rows, limit, mask[:, None]))
+    return found

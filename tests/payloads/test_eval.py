@@ -265,9 +265,11 @@ def test_all_blocks_together_equal_one_at_a_time(target: Target, drafter: Drafte
     ids = list(b"    def write(self, data):\n")
     known = Reference("p", "x", ids, greedy(target, ids, 80, ()), False, "target", "t", "target")
     features, _ = target.features(known.ids, drafter.config.target_layer_ids)
-    together = Evaluator(drafter, target.vocabulary, 8, [16], blocks_at_once=32)
+    together = Evaluator(drafter, target.vocabulary, 8, [16], blocks_at_once=8)
     single = Evaluator(drafter, target.vocabulary, 8, [16], blocks_at_once=1)
-    assert together.measure(known, features, 30, 0) == single.measure(known, features, 30, 0)
+    measured = together.measure(known, features, 30, 0)
+    assert measured == single.measure(known, features, 30, 0)
+    assert len(measured.blocks) == 30
     context = drafter.read_context(features[None])
     anchors = list(range(len(ids), len(ids) + 30))
     apart = torch.cat([single.block_logits(context, known.ids, [a]) for a in anchors])
