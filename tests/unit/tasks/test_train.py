@@ -2,8 +2,11 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -112,3 +115,46 @@ def test_two_goes_before_three_and_three_before_one(exits: list[int], code: int)
     from hostkit.liveness.verdict import worst
 
     assert worst(exits) == code
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_the_command_and_what_it_started_here(tmp_path: Path, number: signal.Signals) -> None:
+    begun = tmp_path / "begun"
+    hanging = tmp_path / "hanging-python"
+    hanging.write_text(f'#!/bin/sh\necho $$ >"{begun}.new" && mv "{begun}.new" "{begun}"\nexec sleep 600\n')
+    hanging.chmod(0o755)
+    document = {
+        "hostkit": 1,
+        "archive": str(tmp_path / "archive"),
+        "hosts": {"me": {"local": True, "python": str(hanging)}},
+        "runs": {"one": {"host": "me", "process": {"script": "x.py"}}},
+    }
+    (tmp_path / "fleet.yaml").write_text(yaml.safe_dump(document))
+    words = [sys.executable, "-c", "from hostkit.cli import main; main()", "train-status", "--inventory"]
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
+    environment["PYTHONPATH"] = str(Path(__file__).parents[3])
+    with subprocess.Popen(
+        [*words, str(tmp_path / "fleet.yaml")],
+        env=environment,
+        stderr=subprocess.PIPE,
+        # a test run in the background has these ignored
+        preexec_fn=_hearing,  # noqa: PLW1509  (the test has one thread)
+    ) as command:
+        _until(begun.exists)
+        command.send_signal(number)
+        _, said = command.communicate(timeout=30)
+    assert command.returncode == 128 + number
+    assert b"Traceback" not in said
+    _until(lambda: not Path(f"/proc/{int(begun.read_text())}").exists())
+
+
+def _until(true: Callable[[], bool]) -> None:
+    end = time.monotonic() + 30
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def _hearing() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
