@@ -73,7 +73,10 @@ def examine(path: str, marker: str | None = None) -> dict[str, object]:
 def candidates(
     root: str, pattern: str, marker: str | None = None, limit: int = 64
 ) -> list[dict[str, object]]:
-    """Return `examine` of what `pattern` names below root, with its `step`: the `limit` highest, ascending.
+    """Return `examine` of what `pattern` names below root, with its `step`, ascending: `limit` at most.
+
+    Of more than that, a quarter are the newest, and the others those of the highest steps: an earlier attempt may
+    have left more than `limit` above the live one.
 
     `{step}` in the pattern stands for the number, `*` for anything within one name. Names that only start
     like it (`step_5000.tmp`) do not fit. A root that is not there has none; one that cannot be listed raises.
@@ -94,11 +97,26 @@ def candidates(
         found = deeper
     there = sorted((step, path) for step, path in found if os.path.lexists(path))
     out = []
-    for step, path in there[-limit:]:
+    for step, path in _chosen(there, limit):
         seen = examine(path, marker.replace("{step}", str(step)) if marker else None)
         if seen["reason"] != "vanished":  # pruned between the listing and the look
             out.append(dict(seen, step=step))
     return out
+
+
+def _chosen(there: list[tuple[int, str]], limit: int) -> list[tuple[int, str]]:
+    if len(there) <= limit:
+        return there
+    newest = sorted(there, key=lambda one: _changed(one[1]))[len(there) - limit // 4 :]
+    highest = [one for one in there if one not in newest]
+    return sorted(newest + highest[len(there) - limit :])
+
+
+def _changed(path: str) -> int:
+    try:
+        return os.stat(path).st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _names(folder: str, must: bool) -> list[str]:

@@ -232,6 +232,16 @@ def test_a_checkpoint_pruned_between_listing_and_look_is_skipped(
     assert [one["step"] for one in completeness.candidates(str(tmp_path), "step_{step}.pt")] == [2000]
 
 
+def test_more_checkpoints_of_an_earlier_attempt_than_are_looked_at_do_not_hide_the_live_one_s(
+    tmp_path: Path,
+) -> None:
+    for step in [20, 40, *range(1000, 1020)]:
+        old(torch_file(tmp_path / f"step_{step}.pt"), 10 if step < 1000 else 86400)
+    seen = completeness.candidates(str(tmp_path), "step_{step}.pt", limit=8)
+    assert [one["step"] for one in seen] == [20, 40, *range(1014, 1020)]
+    assert len(completeness.candidates(str(tmp_path), "step_{step}.pt", limit=22)) == 22
+
+
 def test_temporary_names_and_odd_names_are_no_candidates(tmp_path: Path) -> None:
     torch_file(tmp_path / "step_5" / "checkpoint.pt")
     for name in (
