@@ -38,6 +38,13 @@ class Hostkit(Program):
         except KeyboardInterrupt:
             sys.exit(INTERRUPTED)
 
+    def normalize_argv(self, argv: list[str] | None) -> None:
+        """Let `--help` stand after a command too: Invoke would hand it to one that needs a word, as that word."""
+        super().normalize_argv(argv)
+        first, *words = self.argv
+        if len(words) > 1 and words[-1] in ("-h", "--help") and not words[0].startswith("-"):
+            self.argv = [first, "--help", words[0]]
+
 
 def _say(text: str) -> None:
     if sys.stderr is not None:
