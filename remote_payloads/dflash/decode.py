@@ -104,7 +104,7 @@ def speculate_tree(
     targets with recurrent layers work too: the accepted tokens are those that a masked verification of the
     whole tree would accept. It measures acceptance, not speed.
     """
-    session = Session(target, drafter.config.target_layer_ids)
+    session = Session(target, drafter.config.target_layer_ids, crops=False)
     features, greedy = session.feed(prompt_ids)
     committed = [*prompt_ids, greedy[-1]]
     context = drafter.read_context(features.to(drafter.fc.weight.dtype))

@@ -20,7 +20,7 @@ def greedy(
 ) -> list[int]:
     """The target's own continuation at temperature 0, its stop token included. No generation config is heard:
     a repetition penalty in it would give references that no greedy decoder reproduces."""
-    session = Session(target, ())
+    session = Session(target, (), crops=False)
     tokens = [session.feed(prompt_ids)[1][-1]]
     while tokens[-1] not in stop and len(tokens) < max_new_tokens:
         tokens.append(session.feed([tokens[-1]])[1][-1])

@@ -84,14 +84,19 @@ class Target:
 
 
 class Session:
-    """A target that has read a prefix: feed tokens, get their features and greedy successors, crop back."""
+    """A target that has read a prefix: feed tokens, get their features and greedy successors, crop back.
 
-    def __init__(self, target: Target, taps: Sequence[int]) -> None:
+    Recurrent states and rolling windows cannot be cropped: such a target reads its whole prefix again, which
+    is slow and right. A session that never `crops` keeps any cache.
+    """
+
+    def __init__(self, target: Target, taps: Sequence[int], *, crops: bool = True) -> None:
         self.target = target
         self.taps = list(taps)
         self.ids: list[int] = []
         self._cache: Any = None
-        self._croppable = True
+        self._crops = crops
+        self._cached = True
 
     @torch.no_grad()
     def feed(self, ids: Sequence[int]) -> tuple[Tensor, list[int]]:
@@ -101,16 +106,18 @@ class Session:
         fresh = self._cache is None
         todo = self.ids if fresh else list(ids)
         features, hidden, cache = self.target.read(
-            torch.tensor([todo], device=self.target.device), self.taps, self._cache, use_cache=self._croppable
+            torch.tensor([todo], device=self.target.device), self.taps, self._cache, use_cache=self._cached
         )
-        self._croppable = self._croppable and _can_crop(cache)
-        self._cache = cache if self._croppable else None
+        self._cached = self._cached and (not self._crops or _can_crop(cache))
+        self._cache = cache if self._cached else None
         if fresh:
             features, hidden = features[:, first:], hidden[:, first:]
         return features, self.target.vocabulary.greedy(hidden[0]).tolist()
 
     def crop(self, rows: int) -> None:
         """Forget everything after the first `rows` tokens."""
+        if not self._crops:
+            raise ValueError("this session was opened without cropping")
         del self.ids[rows:]
         cache: Any = self._cache
         if cache is not None:
@@ -120,10 +127,7 @@ class Session:
 
 
 def _can_crop(cache: Any) -> bool:
-    """Whether rows can simply be cut off: not in recurrent states, not in rolling windows.
-
-    Otherwise the session reads the whole prefix again, which is slow and right.
-    """
+    """Whether rows can simply be cut off: not in recurrent states, not in rolling windows."""
     layers: list[Any] = getattr(cache, "layers", None) or []
     return bool(layers) and all(
         getattr(layer, "keys", None) is not None and not getattr(layer, "is_sliding", False)

@@ -43,7 +43,7 @@ def test_no_hook_stays_behind(target: Target) -> None:
 @pytest.mark.parametrize("croppable", [True, False])
 def test_a_cropped_session_continues_as_a_fresh_one(target: Target, croppable: bool) -> None:
     session = Session(target, (1, 3))
-    session._croppable = croppable
+    session._cached = croppable
     session.feed(IDS[:10])
     session.feed([1, 2, 3, 4])
     session.crop(10)
@@ -51,6 +51,29 @@ def test_a_cropped_session_continues_as_a_fresh_one(target: Target, croppable: b
     whole, next_tokens = target.features(IDS, (1, 3))
     assert torch.allclose(features[0], whole[10:], atol=2e-5)
     assert greedy == next_tokens[10:].tolist()
+
+
+def test_a_recurrent_target_is_read_once_where_nothing_is_cropped(target: Target, monkeypatch: Any) -> None:
+    import target as module
+    from generate import greedy
+
+    monkeypatch.setattr(module, "_can_crop", lambda cache: False)
+    read, lengths = Target.read, []
+
+    def counted(self: Target, ids: torch.Tensor, *more: Any, **named: Any) -> Any:
+        lengths.append(ids.shape[1])
+        return read(self, ids, *more, **named)
+
+    monkeypatch.setattr(Target, "read", counted)
+    wanted = greedy(target, IDS, 6, ())
+    assert lengths == [len(IDS), 1, 1, 1, 1, 1]
+    lengths.clear()
+    session = Session(target, ())
+    tokens = [session.feed(IDS)[1][-1]]
+    while len(tokens) < 6:
+        tokens.append(session.feed([tokens[-1]])[1][-1])
+    assert tokens == wanted
+    assert lengths == [len(IDS) + n for n in range(6)], "what may be cropped is read again instead"
 
 
 def test_the_vocabulary_of_the_files_is_that_of_the_model(target: Target, target_folder: Path) -> None:
