@@ -20,6 +20,13 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Slow tests may take their time: the limit of the others would only say that the machine is busy."""
+    for item in items:
+        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(900))
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """A test on the real fleet is skipped where there can be none, with one clear reason."""
     if item.get_closest_marker("fleet") and (reason := lacking()):
