@@ -5,14 +5,15 @@ Travels to hosts: standard library only, Python 3.8 or newer. Pure: reads no fil
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from typing import Any, Callable, Iterator
 
 import torchzip_pickle
 from torchzip_pickle import Call, Dict, Global, Persistent, PickleError, Set
 
 NEEDS = ("torchzip_pickle",)
 
-MAX_NODES = 3_000_000  # a tree that refers to itself many times over would be walked for ever
+MAX_NODES = 3_000_000  # a tree that refers to its parts many times over would be walked for ever,
+MAX_TENSORS = 150_000  # and tell its tensors until the memory is full
 MAX_DEPTH = 100  # names from the top to a tensor
 MAX_PLAIN = 4_000  # values of small metadata that are told
 MAX_TEXT = 4_000  # characters of one text that are told
@@ -47,6 +48,9 @@ PLAIN_GLOBALS = {
 }
 
 
+LEAVES = (str, int, float, bytes, type(None), Global, Persistent)
+
+
 class Storage:
     """One storage that the pickle refers to: its key, element type, and size in bytes."""
 
@@ -76,22 +80,7 @@ class Tree:
 
     def tensors(self, value: Any, path: tuple[str, ...] = ()) -> list[dict[str, Any]]:
         """Return every tensor below a value, in the order of the pickle."""
-        out: list[dict[str, Any]] = []
-        todo: list[tuple[Any, tuple[str, ...]]] = [(value, path)]
-        nodes = 0
-        while todo:
-            value, path = todo.pop()
-            nodes += 1
-            if nodes > MAX_NODES:
-                raise PickleError("its pickle has too many parts to be walked")
-            if len(path) > MAX_DEPTH:
-                raise PickleError("its pickle is nested too deep")
-            found = tensor(value)
-            if found is not None:
-                out.append(dict(found, path=list(path)))
-                continue
-            todo.extend(reversed([(below, (*path, name)) for name, below in _children(value)]))
-        return out
+        return _Walk().tensors(value, path)
 
     def plain(self, value: Any) -> Any:
         """Return a value as plain data: objects as their fields with their class's name, tensors as their shape."""
@@ -180,24 +169,22 @@ def _pairs(value: Any) -> list[tuple[Any, Any]] | None:
     return None
 
 
-def _children(value: Any) -> list[tuple[str, Any]]:
+def _children(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield what a value holds, one after the other: a list may hold a million times the same."""
     pairs = _pairs(value)
     if pairs is not None:
-        return [(_text(key), below) for key, below in pairs]
-    if isinstance(value, (list, tuple)):
-        return [(str(number), below) for number, below in enumerate(value)]
-    if isinstance(value, Set):
-        return [(str(number), below) for number, below in enumerate(value.items)]
-    if isinstance(value, Call):
-        fields = _children(value.state) if isinstance(value.state, (Dict, tuple)) else []
-        inner = _children(value.args) if isinstance(value.args, tuple) else []
-        return [
-            *inner,
-            *fields,
-            *_children(value.items),
-            *((_text(key), below) for key, below in value.pairs),
-        ]
-    return []
+        yield from ((_text(key), below) for key, below in pairs)
+    elif isinstance(value, (list, tuple)):
+        yield from ((str(number), below) for number, below in enumerate(value))
+    elif isinstance(value, Set):
+        yield from ((str(number), below) for number, below in enumerate(value.items))
+    elif isinstance(value, Call):
+        if isinstance(value.args, tuple):
+            yield from _children(value.args)
+        if isinstance(value.state, (Dict, tuple)):
+            yield from _children(value.state)
+        yield from _children(value.items)
+        yield from ((_text(key), below) for key, below in value.pairs)
 
 
 def _text(key: Any) -> str:
@@ -208,6 +195,44 @@ def _text(key: Any) -> str:
         if isinstance(key, (int, float, bool))
         else "(%s)" % type(key).__name__
     )
+
+
+class _Walk:
+    """One walk in the order of the pickle, which keeps no more than the way to where it is."""
+
+    def __init__(self) -> None:
+        self.nodes = 0
+        self.out: list[dict[str, Any]] = []
+        self.barren: set[int] = set()  # containers without a tensor below them, not walked again
+        self.way: list[tuple[Any, tuple[str, ...], int, Iterator[tuple[str, Any]]]] = []
+
+    def tensors(self, value: Any, path: tuple[str, ...]) -> list[dict[str, Any]]:
+        self.enter(value, path)
+        while self.way:
+            value, path, before, children = self.way[-1]
+            for name, below in children:
+                self.nodes += 1
+                if self.nodes > MAX_NODES or len(self.out) > MAX_TENSORS:
+                    raise PickleError("its pickle has too many parts to be walked")
+                if not isinstance(below, LEAVES) and id(below) not in self.barren:
+                    self.enter(below, (*path, name))
+                    break
+            else:
+                self.way.pop()
+                if before == len(self.out):
+                    self.barren.add(id(value))
+        return self.out
+
+    def enter(self, value: Any, path: tuple[str, ...]) -> None:
+        if len(path) > MAX_DEPTH:
+            raise PickleError("its pickle is nested too deep")
+        found = tensor(value)
+        if found is not None:
+            self.out.append(dict(found, path=list(path)))
+        elif any(above is value for above, _, _, _ in self.way):
+            raise PickleError("its pickle holds something that is a part of itself")
+        else:
+            self.way.append((value, path, len(self.out), _children(value)))
 
 
 class _Plain:

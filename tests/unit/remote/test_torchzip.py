@@ -239,6 +239,49 @@ def test_a_tree_that_doubles_itself_is_refused_after_a_bounded_walk(tmp_path: Pa
     assert reply["code"] == "layout"
 
 
+# lists of a hundred thousand times the same: it itself, another such list, a tensor, a number
+TENSOR = (
+    b"ctorch._utils\n_rebuild_tensor_v2\n((X\7\0\0\0storagectorch\nFloatStorage\n"
+    b"X\1\0\0\x000X\3\0\0\0cpuK\2tQK\0K\2\x85K\1\x85tR"
+)
+
+
+def many_of_many(first: bytes, levels: int) -> bytes:
+    lists = b"".join(b"](" + b"h%c" % level * 100_000 + b"eq%c0" % (level + 1) for level in range(levels))
+    return first + b"q\x000" + lists + b"h%c" % levels
+
+
+MANY = {
+    "itself": (b"]q\0(" + b"h\0" * 100_000 + b"e", "part of itself"),
+    "itself, one by one": (b"]q\0" + b"h\0a" * 100_000, "part of itself"),
+    "lists of lists": (many_of_many(b"]", 9), None),
+    "lists of lists of a tensor": (many_of_many(TENSOR, 2), "too many parts"),
+}
+
+
+@pytest.mark.parametrize("name", MANY)
+def test_a_pickle_that_is_a_part_of_itself_is_refused_in_little_time_and_memory(
+    tmp_path: Path, name: str
+) -> None:
+    import torch
+
+    opcodes, said = MANY[name]
+    path = rewritten(save(tmp_path / "c.pt", {"w": torch.ones(2)}), bomb(b"}X\x01\0\0\0a" + opcodes + b"s"))
+    code = (
+        "import resource, sys, time; sys.path.insert(0, sys.argv[1]); import json, torchzip; "
+        "resource.setrlimit(resource.RLIMIT_CPU, (5, 5)); reply = torchzip.inspect(sys.argv[2]); "
+        "print(json.dumps([reply['code'], reply['reason'], "
+        "resource.getrusage(resource.RUSAGE_SELF).ru_utime, open('/proc/self/status').read()]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(REMOTE), str(path)], capture_output=True, timeout=60, check=True
+    )
+    answer, reason, seconds, status = json.loads(done.stdout)
+    assert (answer, said in (reason or "")) == ("layout", True) if said else answer is None, reason
+    assert seconds < 4
+    assert int(status.partition("VmHWM:")[2].split()[0]) < 200_000
+
+
 def test_a_pickle_that_is_too_large_is_refused_unread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torchzip_pickle, "MAX_BYTES", 100)
     with pytest.raises(PickleError, match="more than the 100"):
