@@ -66,3 +66,24 @@ def test_a_tiny_target_is_whole_or_absent(tmp_path: Path, script: Any) -> None:
     assert lines[-1]["event"] == "done"
     assert {p.name for p in tmp_path.iterdir()} == {"target"}
     assert {"config.json", "model.safetensors", "tokenizer.json"} <= {p.name for p in target.iterdir()}
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(5400)
+def test_nine_hundred_steps_reach_the_length_of_the_reference_toy(
+    sampled_prompts: Any, tmp_path: Path, script: Any
+) -> None:
+    """Some 10 minutes on an idle core: a target of 800 steps, three drafters of 900, mean of 2.8 of 7 at least."""
+    target = tmp_path / "target"
+    assert script("make_tiny_target.py", "--out", target, "--steps", 800).run(timeout=900)[0] == 0
+    prompts = sampled_prompts(target)
+    means = []
+    for seed in range(3):
+        folder = tmp_path / f"seed-{seed}"
+        status, lines, errors = script(
+            "train_drafter.py", "--target", target, "--out", folder / "run", *TRAIN, "--pool", 1024,
+            "--steps", 900, "--save-every", 900, "--seed", seed,
+        ).run(timeout=1800)  # fmt: skip
+        assert status == 0, (lines[-1:], errors[-500:])
+        means.append(accept_len(script, folder, 900, target, prompts)["accept_len"]["mean"])
+    assert sum(means) / 3 >= 2.8

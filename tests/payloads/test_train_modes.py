@@ -160,6 +160,27 @@ def test_stored_features_of_another_target_are_refused(
     assert "features of another target" in lines[-1]["what"]
 
 
+def test_autocast_computes_in_bf16_and_keeps_fp32_weights(
+    train: Train, samples_file: Path, tmp_path: Path
+) -> None:
+    train("plain", "--data", samples_file)
+    status, _ = train("mixed", "--data", samples_file, "--autocast")
+    assert status == 0
+    mixed = weights(tmp_path / "mixed")
+    assert {t.dtype for t in mixed.values()} == {torch.float32}
+    assert not same(weights(tmp_path / "plain"), mixed)
+    assert same(weights(tmp_path / "plain"), mixed, tolerance=0.02)
+
+
+def test_a_sliding_drafter_trains_and_loads_as_one(train: Train, samples_file: Path, tmp_path: Path) -> None:
+    from drafter_files import load_drafter
+
+    status, _ = train("run", "--data", samples_file, "--sliding-layers", 1, "--sliding-window", 16)
+    assert status == 0
+    config = load_drafter(tmp_path / "run" / "step_4").config
+    assert [config.window(layer) for layer in range(2)] == [16, None]
+
+
 @pytest.mark.slow
 def test_two_ranks_train_the_drafter_of_one_rank_with_twice_the_batches(
     train: Train, target_folder: Path, samples_file: Path, tmp_path: Path
