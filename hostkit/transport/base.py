@@ -38,8 +38,13 @@ class Transport(Protocol):
         """The inventory name of the host that commands run on."""
         ...
 
-    def run(self, argv: list[str], *, stdin: bytes = b"", timeout: float | None = None) -> Completed:
-        """Run argv on the host. `timeout` (seconds) kills the command on the far side too."""
+    def run(
+        self, argv: list[str], *, stdin: bytes = b"", timeout: float | None = None, most: int | None = None
+    ) -> Completed:
+        """Run argv on the host. `timeout` (seconds) kills the command on the far side too.
+
+        More than `most` bytes of output (default: 256 MiB) are a `ProtocolError`, and end it as well.
+        """
         ...
 
     def put(self, data: bytes, path: str, *, mode: int = 0o600) -> None:

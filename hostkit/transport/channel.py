@@ -15,18 +15,25 @@ _TICK = 0.25  # seconds between two looks at the deadline while nothing arrives
 
 
 def exchange(
-    channel: paramiko.Channel, line: bytes, stdin: bytes, deadline: float | None, finished: Finished
+    channel: paramiko.Channel,
+    line: bytes,
+    stdin: bytes,
+    deadline: float | None,
+    finished: Finished,
+    most: int,
 ) -> tuple[bytes, bytes]:
     """Run `line` in the login shell; return (stdout, stderr) once they ended or `finished` says they are whole.
 
-    Raises TimeoutError past the deadline, SSHException when the server does not start the command. A lost
-    connection ends both streams: the caller looks whether the transport still lives.
+    Raises TimeoutError past the deadline, OverflowError beyond `most` bytes, SSHException when the server does
+    not start the command. A lost connection ends both streams: the caller looks whether the transport still lives.
     """
     out, err = bytearray(), bytearray()
     channel.settimeout(_TICK)
     channel.exec_command(line)
     stop = threading.Event()
-    drain = threading.Thread(target=_drain, args=(channel, err, stop), name="hostkit-stderr", daemon=True)
+    drain = threading.Thread(
+        target=_drain, args=(channel, err, stop, most), name="hostkit-stderr", daemon=True
+    )
     feed = threading.Thread(target=_feed, args=(channel, stdin, stop), name="hostkit-stdin", daemon=True)
     try:
         drain.start()
@@ -46,6 +53,8 @@ def exchange(
             out += data or b""
             if finished(out, err):
                 break
+            if len(out) + len(err) > most:
+                raise OverflowError
             if _late(deadline):
                 raise TimeoutError
         return bytes(out), bytes(err)
@@ -60,8 +69,8 @@ def _late(deadline: float | None) -> bool:
     return deadline is not None and time.monotonic() > deadline
 
 
-def _drain(channel: paramiko.Channel, into: bytearray, stop: threading.Event) -> None:
-    while not stop.is_set():
+def _drain(channel: paramiko.Channel, into: bytearray, stop: threading.Event, most: int) -> None:
+    while not stop.is_set() and len(into) <= most:
         data = _patient(lambda: channel.recv_stderr(_CHUNK))
         if data == b"":
             return

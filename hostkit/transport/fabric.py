@@ -17,7 +17,7 @@ from hostkit.errors import HostkitError, LostError, ProtocolError, RemoteTimeout
 from hostkit.inventory.models import Host
 from hostkit.transport.channel import exchange
 from hostkit.transport.dialing import dial, end_proxy, start_proxy
-from hostkit.transport.line import Budget, Finished
+from hostkit.transport.line import Budget, Finished, flooded
 from hostkit.transport.login import Login
 from hostkit.transport.pulse import Pulse
 from hostkit.transport.resolve import Endpoint, resolve
@@ -243,7 +243,9 @@ class HopLine:
         line = shlex.join(words).encode("utf-8", "surrogateescape")
         deadline = None if budget.seconds is None else time.monotonic() + budget.seconds
         try:
-            return exchange(channel, line, stdin, deadline, finished)
+            return exchange(channel, line, stdin, deadline, finished, budget.most)
+        except OverflowError:
+            raise flooded(self.hop.name, budget.most) from None
         except TimeoutError:
             self._complain_if_lost(transport)
             raise self._late("the command did not answer within its budget") from None

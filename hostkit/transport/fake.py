@@ -30,7 +30,14 @@ class FakeTransport:
     def host(self) -> str:
         return self._host
 
-    def run(self, argv: list[str], *, stdin: bytes = b"", timeout: float | None = None) -> Completed:  # noqa: ARG002
+    def run(
+        self,
+        argv: list[str],
+        *,
+        stdin: bytes = b"",
+        timeout: float | None = None,  # noqa: ARG002
+        most: int | None = None,  # noqa: ARG002
+    ) -> Completed:
         with self._lock:
             self.asked.append(list(argv))
         if self._answer is None:

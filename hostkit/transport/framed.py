@@ -11,7 +11,7 @@ from hostkit.harmless import one_line
 from hostkit.transport.base import Completed
 from hostkit.transport.complaints import explain, explain_cut
 from hostkit.transport.frame import KILL_AFTER, Frame
-from hostkit.transport.line import Budget, Line
+from hostkit.transport.line import MOST, Budget, Line
 from hostkit.transport.route import Route
 
 SLACK = 5.0  # seconds beyond the far side's own timeout before this side gives up
@@ -36,12 +36,15 @@ class FramedTransport:
     def host(self) -> str:
         return self.route.host
 
-    def run(self, argv: list[str], *, stdin: bytes = b"", timeout: float | None = None) -> Completed:
+    def run(
+        self, argv: list[str], *, stdin: bytes = b"", timeout: float | None = None, most: int | None = None
+    ) -> Completed:
         """Run argv on the host; see `Transport.run`."""
         timeout = self._budget(timeout)
         frame = Frame()
         words = self.route.wrap(frame.words(argv, timeout=timeout))
-        budget = Budget(None if timeout is None else timeout + KILL_AFTER + SLACK, self._deadline)
+        seconds = None if timeout is None else timeout + KILL_AFTER + SLACK
+        budget = Budget(seconds, self._deadline, MOST if most is None else most)
         out, err = self._line.carry(words, stdin, budget, lambda o, e: frame.ended(o) and frame.ended(e))
         if not frame.began(out):
             explain(self.route, out, err)

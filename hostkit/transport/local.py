@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from hostkit.errors import RemoteTimeoutError, UnreachableError
-from hostkit.transport.line import Budget, Finished
+from hostkit.transport.line import Budget, Finished, flooded
 
 _CHUNK = 1 << 16
 
@@ -38,7 +38,9 @@ class LocalLine:
         except OSError as error:
             raise UnreachableError(f"cannot start {words[0]}: {error.strerror}", hop=self._name) from error
         try:
-            return _exchange(process, stdin, deadline, finished)
+            return _exchange(process, stdin, deadline, finished, budget.most)
+        except OverflowError:
+            raise flooded(self._name, budget.most) from None
         except TimeoutError:
             raise RemoteTimeoutError("no answer within its budget", hop=self._name) from None
         finally:
@@ -53,6 +55,7 @@ def _exchange(
     stdin: bytes,
     deadline: float | None,
     finished: Finished,
+    most: int,
 ) -> tuple[bytes, bytes]:
     assert process.stdin and process.stdout and process.stderr
     out, err = bytearray(), bytearray()
@@ -87,6 +90,8 @@ def _exchange(
                     selector.unregister(key.fileobj)
             if finished(out, err):
                 break
+            if len(out) + len(err) > most:
+                raise OverflowError
     return bytes(out), bytes(err)
 
 

@@ -10,8 +10,11 @@ from importlib import resources
 from typing import Any
 
 from hostkit.errors import DataError, LostError, ProtocolError
+from hostkit.harmless import one_line
 from hostkit.transport.bare import bare
 from hostkit.transport.base import Completed, Transport
+
+MOST = 64 << 20  # bytes of an answer; the largest that hostkit asks for are a few
 
 # Also Python 2 must understand it, to say that it is too old. Nothing of the program stands in an argv.
 LOADER = (
@@ -22,11 +25,10 @@ LOADER = (
     "exec(zlib.decompress(b.read(int(b.readline()))))"
 )
 
-# Runs on the host: makes modules of the texts, hands serve() the request, and keeps stdout for the answer alone.
-# A program that only reads ends as soon as nobody listens any more (the ssh session above it is gone).
-_DRIVER = r"""
-import json, os, sys, types
-name, sources = {name!r}, {sources!r}
+# Runs on the host: makes modules of the texts that travelled along.
+FINDER = r"""
+import sys
+sources = {sources!r}
 class Finder:
     @staticmethod
     def find_spec(wanted, path=None, target=None):
@@ -41,17 +43,30 @@ class Finder:
         module.__sources__ = sources
         exec(compile(text, '<hostkit ' + module.__name__ + '>', 'exec'), module.__dict__)
 sys.meta_path.insert(0, Finder)
+"""
+
+# Then hands serve() the request, and keeps stdout for the answer alone. A program that listens ends as soon as
+# nobody waits for its answer any more (hostkit has ended, or the ssh session above is gone). Now and then it writes
+# a blank before the JSON: an ssh on the way finds out by writing only that its own caller is gone.
+_DRIVER = (
+    FINDER
+    + r"""
+import json, os
+name = {name!r}
 request = json.loads(sys.stdin.buffer.read(int(sys.stdin.buffer.readline())))
 answer = os.fdopen(os.dup(1), 'wb')
 os.dup2(2, 1)
-def listen():
-    import select
-    poll = select.poll()
-    poll.register(answer.fileno(), 0)
-    while not poll.poll(): pass
-    os._exit(1)
-if {reads!r}:
+if {listens!r}:
     import _thread
+    mine = _thread.allocate_lock()
+    def listen():
+        import select
+        poll = select.poll()
+        poll.register(answer.fileno(), 0)
+        try:
+            while not poll.poll(2000):
+                with mine: os.write(answer.fileno(), b' ')
+        finally: os._exit(1)
     _thread.start_new_thread(listen, ())
 me = os.getpid()
 try:
@@ -61,14 +76,16 @@ except BaseException as error:
     import traceback
     reply = {{'error': type(error).__name__ + ': ' + str(error), 'trace': traceback.format_exc()[-8000:]}}
 if os.getpid() != me: os._exit(1)
+if {listens!r}: mine.acquire()
 answer.write(json.dumps(reply).encode()); answer.flush(); sys.stderr.flush(); os._exit(0)
 """
+)
 
 
 @cache
-def _bundle(name: str, reads: bool = False) -> bytes:
+def _bundle(name: str, listens: bool = False) -> bytes:
     """Return the compressed program: the module, the siblings that it NEEDS, and the driver."""
-    return zlib.compress(_DRIVER.format(name=name, sources=sources_of(name), reads=reads).encode(), 9)
+    return zlib.compress(_DRIVER.format(name=name, sources=sources_of(name), listens=listens).encode(), 9)
 
 
 def sources_of(name: str) -> dict[str, str]:
@@ -102,22 +119,23 @@ def run_program(
     timeout: float | None = None,
     stdin: bytes = b"",
     retry: bool = False,
+    listen: bool = False,
 ) -> dict[str, Any]:
     """Run hostkit/remote/<name>.py's `serve(request)` on the host; return the dict that it returned.
 
-    `stdin` follows the request on the program's standard input (`sys.stdin.buffer`). `retry`: the program only
-    reads, so that it may be asked once more when the connection was lost, and ends when nobody listens (behind
-    `login: there` only at its timeout: the ssh in between does not notice).
+    `stdin` follows the request on the program's standard input (`sys.stdin.buffer`). `listen`: the program ends
+    when nobody waits for its answer any more. `retry`: it only reads, so that it listens too, and may be asked
+    once more when the connection was lost.
     """
-    code, asked = _bundle(name, retry), json.dumps(request).encode()
+    code, asked = _bundle(name, retry or listen), json.dumps(request).encode()
     data = b"%d\n%s%d\n%s%s" % (len(code), code, len(asked), asked, stdin)
     argv = [python, "-I", "-S", "-B", "-c", LOADER]
     try:
-        done = transport.run(argv, stdin=data, timeout=timeout)
+        done = transport.run(argv, stdin=data, timeout=timeout, most=MOST)
     except LostError:
         if not retry:
             raise
-        done = transport.run(argv, stdin=data, timeout=timeout)
+        done = transport.run(argv, stdin=data, timeout=timeout, most=MOST)
     return _reply(done, transport.host, python, name)
 
 
@@ -135,16 +153,26 @@ def _reply(done: Completed, host: str, python: str, name: str) -> dict[str, Any]
             )
         if b"-I" in done.stderr and done.exit == 2:  # Python 2 does not know the option
             raise _too_old(python, "older than 3.4", host)
-        said = done.stderr.decode("utf-8", "replace").strip()[-300:]
-        raise ProtocolError(f"{name} gave no answer (exit {done.exit}): {said}", where=host)
+        raise _no_answer(done, host, python, name)
     if "old" in document:
         raise _too_old(python, str(document["old"]), host)
     if "error" in document:
-        raise DataError(f"{name} failed: {document['error']}", where=host)
+        raise DataError(f"{name} failed: {one_line(str(document['error']))}", where=host)
     reply = document.get("reply")
     if not isinstance(reply, dict):
         raise ProtocolError(f"{name} answered with something else than a document", where=host)
     return reply
+
+
+def _no_answer(done: Completed, host: str, python: str, name: str) -> ProtocolError:
+    """Quote the end of what came instead: what stands in for an interpreter may say on stdout what it is."""
+    said = (one_line(each[-4000:].decode("utf-8", "replace")).strip() for each in (done.stderr, done.stdout))
+    quoted = next((text[-300:] for text in said if text), None)
+    return ProtocolError(
+        f"{name} gave no answer (exit {done.exit})" + (f": {quoted}" if quoted else ", and said nothing"),
+        where=host,
+        hint=f"is {python} there a plain Python? It must run `-c` and print nothing of its own (hosts.{host}.python)",
+    )
 
 
 def _too_old(python: str, version: str, host: str) -> DataError:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hostkit.errors import CannotCreateError, DataError, RemoteTimeoutError
+from hostkit.errors import CannotCreateError, DataError, ProtocolError, RemoteTimeoutError
 from hostkit.transport.base import Transport
 
 ECHO = ["sh", "-c", 'for a; do printf "%s\\0" "$a"; done', "sh"]
@@ -67,6 +67,27 @@ def test_stderr_is_kept_apart_and_may_be_large(transport: Transport) -> None:
     done = transport.run(["sh", "-c", script], timeout=30)
     assert done.stdout == b"out\n" + bytes(2_000_000)
     assert done.stderr == bytes(2_000_000)
+
+
+@pytest.mark.parametrize("stream", ["1", "2"])
+def test_output_without_end_is_cut_off_at_a_limit_and_its_command_ended(
+    transport: Transport, tmp_path: Path, stream: str
+) -> None:
+    pid = tmp_path / "pid"
+    flood = ["sh", "-c", f"echo $$ >{pid}; exec yes xxx >&{stream}"]
+    with pytest.raises(ProtocolError, match="more than 4 MiB"):
+        transport.run(flood, most=4 << 20, timeout=8)  # an ssh on the way drains stderr for nobody until then
+    deadline = time.monotonic() + 20
+    while alive(int(pid.read_text())) and time.monotonic() < deadline:
+        time.sleep(0.02)  # until it has noticed that nobody reads
+    assert not alive(int(pid.read_text()))
+
+
+def test_a_command_that_prints_on_and_on_is_ended_at_its_timeout(transport: Transport) -> None:
+    began = time.monotonic()
+    with pytest.raises(RemoteTimeoutError):
+        transport.run(["sh", "-c", "while :; do echo xxx; sleep 0.01; done"], timeout=1)
+    assert time.monotonic() - began < 8
 
 
 def test_no_output_is_empty_output(transport: Transport) -> None:

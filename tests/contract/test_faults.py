@@ -573,13 +573,15 @@ def test_a_slow_command_on_a_healthy_connection_outlives_the_idle_budget(fleet: 
 
 
 @pytest.mark.report("b11")
+@pytest.mark.parametrize("retry", [True, False])
 @pytest.mark.parametrize("way", ["one hop", "two hops", "there", "pct"])
-def test_a_program_that_only_reads_ends_when_nobody_listens(
+def test_a_program_that_only_reads_or_listens_ends_when_nobody_listens(
     fleet: Fleet,
     proxied: tuple[Proxy, dict[str, object]],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     way: str,
+    retry: bool,
 ) -> None:
     (tmp_path / "package" / "remote").mkdir(parents=True)
     (tmp_path / "package" / "remote" / "reader.py").write_text(
@@ -608,10 +610,8 @@ def test_a_program_that_only_reads_ends_when_nobody_listens(
             proxy.close()
 
         threading.Thread(target=cut, daemon=True).start()
-        # the ssh client of `login: there` does not notice that its reader is gone: there the timeout ends it
-        limit = 4 if way == "there" else 50
         with pytest.raises(UnreachableError):
-            run_program(transport, sys.executable, "reader", request, retry=True, timeout=limit)
+            run_program(transport, sys.executable, "reader", request, retry=retry, listen=True, timeout=50)
     pid = int((tmp_path / "first").read_text())
     deadline = time.monotonic() + 10
     while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:

@@ -128,6 +128,35 @@ def test_a_program_that_fails_says_how_and_where(
     assert str(caught.value).startswith("me: ")
 
 
+def test_an_interpreter_that_floods_us_is_cut_off(
+    remote: Path, here: Transport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nexec yes xxx\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(program, "MOST", 8 << 20)
+    with pytest.raises(ProtocolError, match="more than 8 MiB"):
+        run_program(here, str(python), "trial", {}, timeout=20)
+
+
+@pytest.mark.parametrize(
+    ("stdout", "stderr", "said"),
+    [
+        (b"Welcome!\n\x1b[31mno \x07python\n", b"", "(exit 0): Welcome! no python"),
+        (b"some", b"\x1b]0;title\x07what went\nwrong", "(exit 0): what went wrong"),
+        (b"  ", b"", "(exit 0), and said nothing"),
+    ],
+)
+def test_what_came_instead_of_an_answer_is_quoted_and_harmless(
+    stdout: bytes, stderr: bytes, said: str
+) -> None:
+    transport = FakeTransport("a", lambda argv, stdin: Completed(tuple(argv), 0, stdout, stderr))
+    with pytest.raises(ProtocolError) as caught:
+        run_program(transport, "/opt/python", "probe", {})
+    assert caught.value.what.endswith(said)
+    assert "hosts.a.python" in str(caught.value.hint)
+
+
 def test_a_program_that_does_not_end_is_ended(remote: Path, here: Transport) -> None:
     with pytest.raises(RemoteTimeoutError):
         run_program(here, sys.executable, "trial", {"do": "sleep"}, timeout=1)
