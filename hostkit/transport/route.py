@@ -128,8 +128,14 @@ class Route:
 
     def wrap(self, argv: list[str]) -> list[str]:
         """Return what is executed on the last connected hop (or locally) so that argv runs on the host."""
+        return self._wrap(argv, standing=False)
+
+    def _wrap(self, argv: list[str], *, standing: bool) -> list[str]:
+        """`standing`: what runs it is on the local hop as the user who is meant already."""
         words = list(argv)
         for hop in reversed(self.hops):
+            if standing and hop.here:
+                break
             words = _as_user(hop.host.sudo, words)
             if hop not in self.wrapped():
                 break
@@ -174,6 +180,19 @@ class Route:
         if not chain:
             return words
         return ["ssh", "-T", "-F", config, host_word(chain[-1]), shlex.join(words)]
+
+    def piped_argv(self, argv: list[str]) -> list[str]:
+        """Return what a program of ours on the vantage point starts, so that argv runs on the route's host."""
+        chain = self.connected()
+        words = self._wrap(argv, standing=True)
+        if not chain:
+            return words
+        ssh: list[str] = []
+        proxy: str | None = None
+        for hop in chain:
+            ssh = ["ssh", "-T", *ssh_options(hop, self._owns_paths(hop), proxy=proxy)]
+            proxy = shlex.join([*ssh, "-W", "[%h]:%p", host_word(hop)])
+        return [*ssh, host_word(chain[-1]), shlex.join(words)]
 
     def rsync_source(self) -> RsyncSource:
         """Return how an rsync that runs on the vantage point reads from the route's host.

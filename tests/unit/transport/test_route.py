@@ -138,6 +138,25 @@ def test_seen_from_another_machine_this_ones_key_paths_are_left_out() -> None:
     assert options(list(standing.rsync_source().rsh))["IdentityFile"] == "/keys/laptop"
 
 
+@pytest.mark.parametrize(
+    ("name", "here", "shells"),
+    [("ct200", "ct129", 1), ("ct201", None, 1), ("ct200", None, 2), ("pvf", None, 1), ("ct200", "ct200", 0)],
+)
+def test_what_is_piped_through_arrives_word_for_word(name: str, here: str | None, shells: int) -> None:
+    argv = ["/opt/my python; $(touch x)", "-I", "it's"]
+    words = route(name, here).piped_argv(argv)
+    for _ in range(shells):
+        assert words[:2] == ["ssh", "-T"]
+        words = shlex.split(words[-1])
+    assert words[-3:] == argv
+    assert (words[:2] == ["pct", "exec"]) == (name.startswith("ct") and bool(shells))
+
+
+def test_who_stands_on_a_host_is_its_user_already() -> None:
+    assert route("behind", "behind").piped_argv(["id"]) == ["id"]
+    assert route("ct400", "behind").piped_argv(["id"])[:3] == ["pct", "exec", "400"]
+
+
 def test_rsync_enters_a_container_without_a_shell_of_its_own() -> None:
     source = route("ct200", "ct129").rsync_source()
     assert source.rsh[0] == "ssh"
