@@ -69,7 +69,9 @@ def choose_method(
     if why is None:
         request = {"op": "plan", "path": contents.path, "keys": keys}
         host = inventory.hosts[source]
-        plan = run_program(connections.transport(source), host.python, "torchzip", request, timeout=BUDGET)
+        plan = run_program(
+            connections.transport(source), host.python, "torchzip", request, timeout=BUDGET, retry=True
+        )
         if plan.get("code") is None:
             part = f"{plan['size'] / contents.size:.0%}" if contents.size else "all"
             words = f"only {', '.join(plan['kept'])}: {part} of the file leaves {source}"

@@ -21,6 +21,7 @@ from hostkit.transport.program import run_program
 from hostkit.transport.route import Route
 
 SILENCE = 120  # seconds without a byte after which rsync gives up; what has come stays
+KEEP = 3  # staged checkpoints of a run that stay
 CHECKED_FORMATS = ("torch-zip",)  # formats with a CRC of every byte: a resumed copy of them can be proven
 
 
@@ -51,6 +52,7 @@ class StagePlan(Value):
     arrived: int = 0
     holder: dict[str, Any] | None = None
     staged: dict[str, Any] | None = None  # the manifest of one that is there already, not yet proven
+    going: tuple[str, ...] = ()  # older staged ones of the run that are let go then; what is in use stays
     destination_tools: dict[str, str | None] = Field(default_factory=dict)
 
     @property
@@ -100,15 +102,18 @@ class StagePlan(Value):
 
     def step_of_plan(self) -> PlanStep:
         """Return the step that a plan shows, the guard checks and an archive keeps."""
+        going = () if self.staged else self.going
         said = f"already at {self.path}" if self.staged else f"{self.need} bytes to {self.path}"
+        gone = f"; then {len(going)} older staged are removed: {', '.join(going)}" if going else ""
         return PlanStep(
             name="stage",
             host=self.destination,
-            summary=f"step {self.step} of {self.run} from {self.source}: {said} ({self.method})",
+            summary=f"step {self.step} of {self.run} from {self.source}: {said} ({self.method}){gone}",
             effects=(
                 Effect.reads(self.source, self.source_path, size=self.need),
                 Effect.writes(self.destination, posixpath.join(self.folder, self.name), size=self.need),
                 Effect.writes(self.destination, posixpath.join(self.folder, ".staging")),
+                *(Effect.writes(self.destination, path) for path in going),
             ),
         )
 
@@ -124,6 +129,7 @@ def plan_stage(
     contents: Contents | None = None,
     method: Method = "auto",
     rate: int | None = None,
+    keep: int = KEEP,
 ) -> StagePlan:
     """Look at both sides and plan. Writes nothing anywhere. `rate`: bytes a second at most.
 
@@ -152,8 +158,16 @@ def plan_stage(
         connections.transport(dest_host),
         inventory.hosts[dest_host].python,
         "receiver",
-        {"op": "prepare", "folder": dest_dir, "name": name},
+        {
+            "op": "prepare",
+            "folder": dest_dir,
+            "name": name,
+            "run": run,
+            "keep": keep,
+            "state": inventory.hosts[dest_host].state,
+        },
         timeout=60,
+        retry=True,
     )
     route = route_between(connections, inventory, source, dest_host)
     whole = contents.format not in FOLDERS or candidate.path.endswith(".index.json")
@@ -189,6 +203,7 @@ def plan_stage(
         arrived=reply.get("arrived", 0),
         holder=reply.get("holder"),
         staged=reply.get("staged"),
+        going=tuple(str(path) for path in reply.get("going", ())),
         destination_tools=reply.get("tools", {}),
     )
 

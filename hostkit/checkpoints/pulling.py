@@ -1,7 +1,7 @@
 """The command by which a destination pulls a selection: the sender's text for `python3 -`, and the way to the source.
 
-Nothing in the command's words needs a quote on any shell between the two hosts: what is asked for, whatever its
-name, stands in the program's text, which goes in on standard input.
+What is asked for, whatever its name, stands in the program's text, which goes in on standard input; the words of the
+command are only the route's and the interpreter's.
 """
 
 from __future__ import annotations
@@ -11,34 +11,24 @@ import secrets
 import zlib
 from typing import TYPE_CHECKING, Any
 
+from hostkit.checkpoints.rsync_exit import last_lines
 from hostkit.errors import DataError, HostkitError, UnreachableError
 from hostkit.inventory.models import Inventory
-from hostkit.transport.program import sources_of
+from hostkit.transport.program import FINDER, sources_of
 from hostkit.transport.route import Route
 
 if TYPE_CHECKING:
     from hostkit.checkpoints.plan import StagePlan
 
-_SENDER = """
-import sys
-sources = {sources!r}
-class Finder:
-    @staticmethod
-    def find_spec(wanted, path=None, target=None):
-        if wanted in sources:
-            from importlib.machinery import ModuleSpec
-            return ModuleSpec(wanted, Finder, origin='<hostkit ' + wanted + '>')
-    @staticmethod
-    def create_module(spec): return None
-    @staticmethod
-    def exec_module(module):
-        exec(compile(sources[module.__name__], '<hostkit ' + module.__name__ + '>', 'exec'), module.__dict__)
-sys.meta_path.insert(0, Finder)
+_SENDER = (
+    FINDER
+    + """
 request = {request!r}
 request['begin'] = BEGIN
 import torchzip_stream
 torchzip_stream.wire(request)
 """
+)
 
 
 def sender(request: dict[str, Any]) -> bytes:
@@ -62,10 +52,7 @@ def command(route: Route, inventory: Inventory, tools: dict[str, str | None]) ->
         *(["nice", "-n19"] if tools.get("nice") else []),
         *(["ionice", "-c3"] if tools.get("ionice") else []),
     ]
-    there = route.rsync_source()
-    if not there.rsh:
-        return [*words, *python]
-    return [*there.rsh, there.host, *there.rsync_path[:-1], *words, *python]
+    return route.piped_argv([*words, *python])
 
 
 def copy_request(plan: StagePlan) -> tuple[str, dict[str, Any]]:
@@ -99,8 +86,7 @@ def broken(exit: int, said: str, *, source: str, destination: str) -> HostkitErr
     """Return the error that a sender which broke off stands for; None when it came to its own end."""
     if exit == 0:
         return None
-    lines = ["".join(c for c in line if c.isprintable()).strip() for line in said.splitlines()]
-    told = "; ".join([line for line in lines if line][-3:])[-400:]
+    told = last_lines(said)
     return UnreachableError(
         f"the stream from {source} broke off ({exit}){': ' + told if told else ''}",
         hop=source,

@@ -30,13 +30,17 @@ def inspect_checkpoint(
     tell the tensors of these top-level keys only.
     """
     request: dict[str, Any] = {"op": "inspect", "path": path, "marker": marker, "weights": weights}
-    return _contents(run_program(transport, python, "torchzip", request, timeout=timeout), transport.host)
+    return _contents(
+        run_program(transport, python, "torchzip", request, timeout=timeout, retry=True), transport.host
+    )
 
 
 def look(transport: Transport, python: str, path: str, *, marker: str | None = None) -> Contents:
     """Return size, mtime, inode and completeness alone: a second look, which reads next to nothing."""
     request: dict[str, Any] = {"op": "look", "path": path, "marker": marker}
-    return _contents(run_program(transport, python, "torchzip", request, timeout=BUDGET), transport.host)
+    return _contents(
+        run_program(transport, python, "torchzip", request, timeout=BUDGET, retry=True), transport.host
+    )
 
 
 def list_checkpoints(
@@ -44,7 +48,7 @@ def list_checkpoints(
 ) -> list[dict[str, Any]]:
     """Return what `completeness.candidates` says of a run's folder, ascending by step."""
     request: dict[str, Any] = {"op": "list", "path": root, "pattern": pattern, "marker": marker}
-    reply = run_program(transport, python, "torchzip", request, timeout=BUDGET)
+    reply = run_program(transport, python, "torchzip", request, timeout=BUDGET, retry=True)
     found = reply.get("candidates")
     if not isinstance(found, list):
         raise ProtocolError("the list of checkpoints is no list", where=transport.host)
@@ -56,7 +60,7 @@ def summaries(
 ) -> dict[str, tuple[int | None, int | None]]:
     """Return the step inside and the bytes of the weights of several checkpoints, in one round trip."""
     request: dict[str, Any] = {"op": "summaries", "paths": paths}
-    reply = run_program(transport, python, "torchzip", request, timeout=BUDGET)
+    reply = run_program(transport, python, "torchzip", request, timeout=BUDGET, retry=True)
     found: dict[str, tuple[int | None, int | None]] = {}
     for one in reply.get("summaries", []):
         sizes = {str(entry["key"]): int(entry["bytes"]) for entry in one["top"]}

@@ -6,6 +6,7 @@ For a checkpoint 23 and 24 are failures too: the one file that was asked for is 
 from __future__ import annotations
 
 from hostkit.errors import CannotCreateError, DataError, HostkitError, RefusedError, UnreachableError
+from hostkit.harmless import one_line
 
 MEANINGS = {
     1: "syntax or usage",
@@ -41,7 +42,7 @@ def failure(exit: int, said: str, *, source: str, destination: str) -> HostkitEr
     if exit == 0:
         return None
     text = said.lower()
-    tail = _tail(said)
+    tail = last_lines(said)
     signal = f"signal {-exit}" if exit < 0 else f"signal {exit - 128}" if 128 < exit < 192 else None
     what = f"rsync failed ({exit}: {MEANINGS.get(exit, signal or 'no known status')})"
     told = f"{what}: {tail}" if tail else what
@@ -78,7 +79,7 @@ def failure(exit: int, said: str, *, source: str, destination: str) -> HostkitEr
     return DataError(told, where=destination)
 
 
-def _tail(said: str) -> str:
-    """Return the last lines that say something, on one line."""
-    lines = ["".join(c for c in line if c.isprintable()).strip() for line in said.splitlines()]
+def last_lines(said: str) -> str:
+    """Return the last lines that say something, harmless and on one line."""
+    lines = [one_line(line).strip() for line in said.splitlines()]
     return "; ".join([line for line in lines if line][-3:])[-400:]

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from hostkit.checkpoints.method import Method
 from hostkit.checkpoints.models import Candidate, Value
-from hostkit.checkpoints.plan import StagePlan, marker_of, plan_stage
+from hostkit.checkpoints.plan import KEEP, StagePlan, marker_of, plan_stage
 from hostkit.checkpoints.pulling import broken, copy_request, refusal
 from hostkit.checkpoints.reading import look
 from hostkit.checkpoints.rsync_exit import failure
@@ -25,7 +25,6 @@ from hostkit.inventory.models import Inventory
 from hostkit.transport.connections import Connections
 from hostkit.transport.program import run_program
 
-KEEP = 3  # staged checkpoints of a run that stay
 TRIES = 3  # of a copy that went on from an earlier one and then did not prove whole
 POLL = 1.0  # seconds between two looks at the copy's progress
 
@@ -67,7 +66,9 @@ def stage(
 ) -> Staged:
     """Stage one checkpoint, or find it staged. `plan`: what `plan_stage` returned, where it was shown before."""
     began = time.monotonic()
-    plan = plan or plan_stage(connections, inventory, run, candidate, dest_host, dest_dir, method=method)
+    plan = plan or plan_stage(
+        connections, inventory, run, candidate, dest_host, dest_dir, method=method, keep=keep
+    )
     return _Staging(connections, inventory, plan, progress or _silent, keep).go(began)
 
 
@@ -123,50 +124,44 @@ class _Staging:
 
     def _staged_already(self, began: float) -> Staged | None:
         self.progress("prove", self.plan.bytes, self.plan.bytes)
-        reply = self._receiver("prove")
+        reply = self._receiver("prove", retry=True)
         if not reply.get("proven"):
             return None
         return self._result(reply["manifest"], began, reused=True)
 
     def _receive(self) -> dict[str, Any]:
-        """Run the copy on the destination, and tell how far it is meanwhile."""
-        plan = self.plan
-        replies: list[dict[str, Any]] = []
-        errors: list[BaseException] = []
-        op, request = copy_request(plan)
+        """Run the copy on the destination, while another thread tells how far it is.
 
-        def work() -> None:
-            try:
-                replies.append(self._receiver(op, **request))
-            except BaseException as error:  # noqa: BLE001  (raised again by the one who waits)
-                errors.append(error)
-
-        worker = threading.Thread(target=work, daemon=True, name="stage")
-        worker.start()
-        while worker.is_alive():
-            worker.join(POLL if self.progress is not _silent else None)
-            if worker.is_alive():
-                self._tell("copy")
-        for error in errors:
-            raise error
-        return replies[0]
-
-    def _tell(self, phase: str) -> dict[str, Any]:
+        It runs in this thread, and its receiver listens: when this command is interrupted or ends in any way, the
+        copy ends with it. What has come stays, for the next one.
+        """
+        op, request = copy_request(self.plan)
+        over = threading.Event()
+        teller = threading.Thread(target=self._tell, args=(over,), daemon=True, name="stage")
+        if self.progress is not _silent:
+            teller.start()
         try:
-            reply = self._receiver("progress")
-        except HostkitError:
-            return {}  # the copy itself says what is wrong
-        done = int(reply.get("arrived", 0))
-        self.progress(
-            "prove" if phase == "copy" and done >= self.plan.bytes else phase, done, self.plan.bytes
-        )
-        return reply
+            return self._receiver(op, listen=True, **request)
+        finally:
+            over.set()
+
+    def _tell(self, over: threading.Event) -> None:
+        while not over.wait(POLL):
+            try:
+                done = int(self._progress().get("arrived", 0))
+            except HostkitError:
+                continue  # the copy itself says what is wrong
+            if not over.is_set():
+                self.progress("prove" if done >= self.plan.bytes else "copy", done, self.plan.bytes)
+
+    def _progress(self) -> dict[str, Any]:
+        return self._receiver("progress", retry=True, timeout=60)
 
     def _wait(self) -> None:
         """Wait until nobody else copies, as long as that copy moves."""
         newest, since = -1, time.monotonic()
         while True:
-            reply = self._receiver("progress")
+            reply = self._progress()
             if not reply.get("holder"):
                 return
             if reply["arrived"] != newest:
@@ -271,8 +266,13 @@ class _Staging:
             **more,
         )
 
-    def _receiver(self, op: str, **more: Any) -> dict[str, Any]:
+    def _receiver(
+        self, op: str, *, retry: bool = False, listen: bool = False, timeout: float | None = None, **more: Any
+    ) -> dict[str, Any]:
         plan = self.plan
         host = self.inventory.hosts[plan.destination]
         request = {"op": op, "folder": plan.folder, "name": plan.name, "state": host.state, **more}
-        return run_program(self.connections.transport(plan.destination), host.python, "receiver", request)
+        transport = self.connections.transport(plan.destination)
+        return run_program(
+            transport, host.python, "receiver", request, timeout=timeout, retry=retry, listen=listen
+        )

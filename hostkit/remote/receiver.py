@@ -144,9 +144,14 @@ def room(folder: str) -> dict[str, Any]:
     }
 
 
-def prepare(place: Place) -> dict[str, Any]:
+def prepare(place: Place, request: dict[str, Any]) -> dict[str, Any]:
     """Look at everything that a plan needs to know. Writes nothing."""
+    going = []
+    if "keep" in request:
+        of = (place.folder, place.name, request["run"], request["keep"], request.get("state"))
+        going = receiver_keep.going(*of)
     return {
+        "going": going,
         "tools": torchzip_inspect.tools(),
         "room": room(place.folder),
         "arrived": place.arrived(),
@@ -184,6 +189,7 @@ def receive(place: Place, request: dict[str, Any]) -> dict[str, Any]:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             pass_fds=(claim.number,),
+            preexec_fn=receiver_pull.end_with_us(),  # noqa: PLW1509  (our other thread only waits)
             check=False,
             env=dict(os.environ, LC_ALL="C.UTF-8"),
         )
@@ -304,7 +310,7 @@ def serve(request: dict[str, Any]) -> dict[str, Any]:
         place = Place(request["folder"], request["name"])
         op = request["op"]
         if op == "prepare":
-            return prepare(place)
+            return prepare(place, request)
         if op == "progress":
             return {"arrived": place.arrived(), "holder": place.holder()}
         if op == "receive":

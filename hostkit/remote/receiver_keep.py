@@ -16,27 +16,31 @@ NEEDS = ()
 
 def prune(folder: str, newest: str, run: str, keep: int, state: str | None) -> list[str]:
     """Remove the run's staged checkpoints beyond the newest `keep`, but those in use; return what went."""
-    mine = []
-    for name in os.listdir(folder):
-        try:
-            with open(os.path.join(folder, name, "manifest.json"), encoding="utf-8") as file:
-                manifest = json.load(file)
-            if manifest.get("run") == run and manifest.get("schema", "").startswith("hostkit.staged/"):
-                mine.append((name == newest, float(manifest["staged_at"]), name))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            continue  # not one of ours: not ours to remove
     removed = []
     for left in glob.glob(os.path.join(glob.escape(folder), ".staging", "*.going")):
         shutil.rmtree(left, ignore_errors=True)  # a removal that was cut short
-    for _, _, name in sorted(mine, reverse=True)[max(1, keep) :]:
-        path = os.path.join(folder, name)
-        if users(path, path, state):
-            continue
-        aside = os.path.join(folder, ".staging", name + ".going")
+    for path in going(folder, newest, run, keep, state):
+        aside = os.path.join(folder, ".staging", os.path.basename(path) + ".going")
         os.rename(path, aside)  # at once away from its name, so that half of it is never found there
         shutil.rmtree(aside, ignore_errors=True)
         removed.append(path)
     return removed
+
+
+def going(folder: str, newest: str, run: str, keep: int, state: str | None) -> list[str]:
+    """Return what `prune` would remove once `newest` is there."""
+    older = []
+    for name in os.listdir(folder) if os.path.isdir(folder) else []:
+        try:
+            with open(os.path.join(folder, name, "manifest.json"), encoding="utf-8") as file:
+                manifest = json.load(file)
+            mine = manifest.get("run") == run and manifest.get("schema", "").startswith("hostkit.staged/")
+            if mine and name != newest:
+                older.append((float(manifest["staged_at"]), os.path.join(folder, name)))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            continue  # not one of ours: not ours to remove
+    beyond = sorted(older, reverse=True)[max(1, keep) - 1 :]
+    return [path for _, path in beyond if not users(path, path, state)]
 
 
 def users(path: str, now: str, state: str | None) -> list[str]:

@@ -15,7 +15,7 @@ import struct
 import subprocess
 import tempfile
 import zlib
-from typing import IO, Any
+from typing import IO, Any, Callable
 
 NEEDS = ()
 
@@ -120,15 +120,16 @@ def _run(output: Output, request: dict[str, Any], lock: int) -> dict[str, Any]:
             stdout=subprocess.PIPE,
             stderr=said,
             pass_fds=(lock,),
-            preexec_fn=_end_with_us,  # noqa: PLW1509  (this program has one thread)
+            preexec_fn=end_with_us(),  # noqa: PLW1509  (our other thread only waits for the caller's end)
             env=dict(os.environ, LC_ALL="C.UTF-8"),
         )
         assert child.stdout is not None
+        reply: dict[str, Any] = {"damaged": "it was not taken to its end"}
         try:
             reply = _take(output, child.stdout, request["marker"].encode())
         finally:
             child.stdout.close()
-            if "reply" not in locals() or "damaged" in reply:
+            if "damaged" in reply:
                 child.terminate()
             status = child.wait()
         said.seek(0, os.SEEK_END)
@@ -142,9 +143,17 @@ def _run(output: Output, request: dict[str, Any], lock: int) -> dict[str, Any]:
         return reply
 
 
-def _end_with_us() -> None:
-    """Have the kernel end the child when we are killed: nothing may write on, or pull, for nobody."""
-    ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+def end_with_us() -> Callable[[], None]:
+    """Return what a child does first, so that the kernel ends it when we end: nothing may write on for nobody."""
+    prctl, me = getattr(ctypes.CDLL(None), "prctl", None), os.getpid()
+
+    def ask() -> None:
+        if prctl is not None:
+            prctl(1, signal.SIGTERM)
+        if os.getppid() != me:  # we ended before it was said
+            os._exit(1)
+
+    return ask
 
 
 def _take(output: Output, stream: IO[bytes], marker: bytes) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -11,20 +12,24 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hostkit.checkpoints import Staged
+from hostkit.checkpoints.method import Method
 from tests.unit.checkpoints.conftest import Ground, saved
 from tests.unit.checkpoints.test_staging import stub
 
 # tells that it began, then waits until the test opens the gate; the real rsync runs as its own process
 GATED = 'echo $$ >> {folder}/began; while [ ! -e {folder}/gate ]; do sleep 0.05; done; exec "$RSYNC" "$@"'
 COMMAND = """
-import sys
+import json, signal, sys
 from pathlib import Path
 from tests.unit.checkpoints.conftest import Ground
-Ground(Path(sys.argv[1]), {"box": {"local": True}}).stage(1)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+asked = json.loads(sys.argv[1])
+Ground(Path(asked["folder"]), asked["hosts"], asked["source"], asked["destination"]).stage(1, **asked["more"])
 """
 
 
@@ -46,36 +51,109 @@ def lock(ground: Ground) -> Path:
     return next((ground.staged / ".staging").glob("*.lock"))
 
 
-def other_command(ground: Ground) -> subprocess.Popen[bytes]:
+def other_command(ground: Ground, **more: Any) -> subprocess.Popen[bytes]:
     root = Path(__file__).parents[3]
+    asked = {"folder": str(ground.folder), "hosts": ground.hosts, "more": more}
+    asked |= {"source": ground.source, "destination": ground.destination}
     return subprocess.Popen(
-        [sys.executable, "-c", COMMAND, str(ground.folder)],
+        [sys.executable, "-c", COMMAND, json.dumps(asked)],
         cwd=root,
         env=os.environ | {"PYTHONPATH": str(root)},
+        stderr=subprocess.DEVNULL,
     )
 
 
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def senders() -> set[int]:
+    """Return every process that sends for a copy: rsync's far end, or the program that sends a selection."""
+    found = set()
+    for command in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            words = command.read_bytes().split(b"\0")
+            if b"--sender" in words or words[-3:] == [b"-B", b"-", b""]:
+                found.add(int(command.parent.name))
+    return found
+
+
+def copying(ground: Ground) -> list[int]:
+    """Return the receiver, and everything that it started."""
+    family = [json.loads(lock(ground).read_text())["pid"]]
+    for pid in family:
+        with contextlib.suppress(OSError):
+            family += [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return family
+
+
 @pytest.mark.report("g9")
-@pytest.mark.parametrize("receiver_too", [False, True], ids=["the laptop's process", "and the far side's"])
-def test_after_kill_9_the_next_command_waits_for_the_copy_that_still_runs(
-    ground: Ground, monkeypatch: pytest.MonkeyPatch, receiver_too: bool
+@pytest.mark.parametrize(
+    ("where", "how", "method"),
+    [
+        ("here", signal.SIGINT, "full"),
+        ("here", signal.SIGKILL, "full"),
+        ("here", signal.SIGTERM, "weights"),
+        ("through ssh", signal.SIGINT, "weights"),
+        ("through ssh", signal.SIGKILL, "full"),
+    ],
+)
+def test_when_the_command_ends_the_copy_ends_too_and_what_came_stays_for_the_next(
+    request: pytest.FixtureRequest, where: str, how: signal.Signals, method: Method
+) -> None:
+    ground: Ground = request.getfixturevalue("ground" if where == "here" else "far")
+    path = saved(ground.root / "step_1" / "checkpoint.pt", 1, numbers=3_000_000)
+    before = senders()
+    first = other_command(ground, method=method, rate=3_000_000)
+    partial = ground.staged / ".staging"
+    until(lambda: any(one.stat().st_size > 200_000 for one in partial.glob("*/*.pt")))
+    family, far_ends = copying(ground), senders() - before
+    assert len(family) > 1
+    assert far_ends or where == "here"
+    first.send_signal(how)
+    first.wait(20)
+    until(lambda: not any(alive(pid) for pid in [*family, *far_ends]), 10)
+    (part,) = partial.glob("*/*.pt")
+    size = part.stat().st_size
+    staged = ground.stage(1, method=method)
+    assert 0 < size == staged.resumed_at < path.stat().st_size
+    if method == "full":
+        assert Path(staged.path).read_bytes() == path.read_bytes()
+
+
+def test_a_second_command_takes_over_what_the_first_was_stopped_at(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = saved(ground.root / "step_1" / "checkpoint.pt", 1)
     stub(ground, monkeypatch, GATED.format(folder=ground.folder))
     first = other_command(ground)
     until(lambda: bool(began(ground)))
-    first.kill()
-    first.wait()
-    if receiver_too:
-        os.kill(json.loads(lock(ground).read_text())["pid"], signal.SIGKILL)
     found: list[Staged] = []
     second = threading.Thread(target=lambda: found.append(ground.stage(1)), daemon=True)
     second.start()
     until(lambda: any(phase == "wait" for phase, _, _ in ground.told))
-    assert len(began(ground)) == 1  # never a second writer beside the first
+    first.kill()
+    first.wait()
+    until(lambda: len(began(ground)) == 2)
+    assert not alive(began(ground)[0])  # never a second writer beside the first
     (ground.folder / "gate").touch()
     second.join(60)
     assert Path(found[0].path).read_bytes() == path.read_bytes()
+
+
+def test_a_receiver_that_is_killed_takes_its_rsync_along(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved(ground.root / "step_1" / "checkpoint.pt", 1)
+    stub(ground, monkeypatch, GATED.format(folder=ground.folder))
+    first = other_command(ground)
+    until(lambda: bool(began(ground)))
+    os.kill(copying(ground)[0], signal.SIGKILL)
+    until(lambda: not alive(began(ground)[0]), 10)
+    assert first.wait(30) != 0
 
 
 def test_two_at_once_end_with_one_copy_that_both_use(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,26 +169,3 @@ def test_two_at_once_end_with_one_copy_that_both_use(ground: Ground, monkeypatch
     second.join(60)
     assert first.wait(60) == 0
     assert len(found) == len(ground.finals()) == 1
-
-
-def test_a_copy_that_was_killed_goes_on_at_the_exact_byte(
-    ground: Ground, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = saved(ground.root / "step_1" / "checkpoint.pt", 1, numbers=2_000_000)
-    with monkeypatch.context() as patch:
-        slow = f'echo $$ >> {ground.folder}/began; exec "$RSYNC" --bwlimit=1m "$@"'
-        stub(ground, patch, slow)
-        first = other_command(ground)
-        partial = ground.staged / ".staging"
-        until(lambda: any(one.stat().st_size > 1_000_000 for one in partial.glob("*/checkpoint.pt")))
-        first.kill()
-        first.wait()
-        receiver = json.loads(lock(ground).read_text())["pid"]
-        os.kill(receiver, signal.SIGKILL)
-        for pid in began(ground):
-            os.kill(pid, signal.SIGKILL)
-    (there,) = partial.glob("*/checkpoint.pt")
-    size = there.stat().st_size
-    staged = ground.stage(1)
-    assert 0 < size <= staged.resumed_at < path.stat().st_size
-    assert Path(staged.path).read_bytes() == path.read_bytes()

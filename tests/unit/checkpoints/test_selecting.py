@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +13,6 @@ from hostkit.checkpoints.models import Contents, Entry, File, TensorFacts
 from hostkit.errors import DataError
 from hostkit.transport.connections import Connections
 from tests.unit.checkpoints.conftest import Ground
-from tests.unit.checkpoints.test_interruption import lock, until
 from tests.unit.remote.test_torchzip_select import flip
 
 
@@ -139,47 +134,6 @@ def test_it_goes_on_from_what_is_there_and_from_the_last_good_record_of_what_is_
     assert Path(staged.path).read_bytes() == whole
     assert staged.resumed_at == kept if bad is None else staged.resumed_at <= kept
     same_weights(staged.path, path)
-
-
-COMMAND = """
-import sys
-from pathlib import Path
-from tests.unit.checkpoints.conftest import Ground
-Ground(Path(sys.argv[1]), {"box": {"local": True}}).stage(1, method="weights", rate=400_000)
-"""
-
-
-def test_killed_at_the_destination_it_goes_on_where_it_stopped_and_leaves_no_process(ground: Ground) -> None:
-    import json
-
-    path = trained(ground)
-    root = Path(__file__).parents[3]
-    first = subprocess.Popen(
-        [sys.executable, "-c", COMMAND, str(ground.folder)],
-        cwd=root,
-        env=os.environ | {"PYTHONPATH": str(root)},
-    )
-    partial = ground.staged / ".staging"
-    until(lambda: any(one.stat().st_size > 100_000 for one in partial.glob("*/checkpoint.pt")))
-    first.kill()
-    first.wait()
-    receiver = json.loads(lock(ground).read_text())["pid"]
-    children = Path(f"/proc/{receiver}/task/{receiver}/children").read_text().split()
-    os.kill(receiver, signal.SIGKILL)
-    assert children
-    until(lambda: not any(_alive(int(pid)) for pid in children))
-    (part,) = partial.glob("*/checkpoint.pt")
-    size = part.stat().st_size
-    staged = ground.stage(1, method="weights")
-    assert staged.resumed_at == size > 0
-    same_weights(staged.path, path)
-
-
-def _alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def contents(**more: Any) -> Contents:

@@ -281,6 +281,30 @@ def test_older_ones_of_the_run_are_let_go_and_named(ground: Ground) -> None:
     assert not first.exists()
 
 
+def test_a_plan_says_which_older_ones_will_go(ground: Ground) -> None:
+    from hostkit.checkpoints import plan_stage
+    from hostkit.transport.connections import Connections
+
+    first = Path(ground.stage(saved_step(ground, 1)).path).parent
+    second = Path(ground.stage(saved_step(ground, 2)).path).parent
+    saved_step(ground, 3)
+    inventory = ground.inventory()
+    with Connections(inventory) as connections:
+        one = ground.candidates(connections)[-1]
+        where = ("drafter", one, "box", str(ground.staged))
+        for keep, going in ((1, [second, first]), (2, [first]), (3, [])):
+            step = plan_stage(connections, inventory, *where, keep=keep).step_of_plan()
+            assert [effect.path for effect in step.effects[3:]] == [str(path) for path in going]
+            assert all(str(path) in step.summary for path in going)
+            assert {effect.kind for effect in step.effects[3:]} <= {"writes"}
+    assert first.exists()
+
+
+def saved_step(ground: Ground, step: int) -> int:
+    saved(ground.root / f"step_{step}" / "checkpoint.pt", step, numbers=10)
+    return step
+
+
 def test_progress_is_told(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
     from hostkit.checkpoints import staging
 
