@@ -19,6 +19,7 @@ from typing import Any, Callable, NamedTuple
 
 SETTLE = 10  # seconds; where no lease tells about writers, a file changed so recently is not whole yet
 HEADER_CAP = 100 << 20  # the safetensors library refuses longer headers too
+JSON_CAP = 8 << 20  # of a header or an index that is read here, beside the run: about 80 thousand tensors
 MAX_GAP = 65600  # between two records: an extra field of padding and a data descriptor
 LEGACY = bytes.fromhex("80028a0a6cfc9c46f9206aa85019")
 # what a parser may run into where the bytes are garbage: that is an answer, and must not cost the others theirs
@@ -88,7 +89,7 @@ def candidates(
             if "{step}" not in part and "*" not in part:
                 deeper.append((step, os.path.join(folder, part)))
                 continue
-            text = re.escape(part).replace(r"\{step\}", "(?P<step>[0-9]+)").replace(r"\*", ".*")
+            text = re.escape(part).replace(r"\{step\}", "(?P<step>[0-9]{1,18})").replace(r"\*", ".*")
             fits = re.compile(text, re.DOTALL)
             for name in _names(folder, folder == root):
                 match = fits.fullmatch(name)
@@ -241,7 +242,7 @@ def shards(index: str) -> list[str]:
     try:
         if not stat.S_ISREG(os.stat(index).st_mode):  # a pipe would be waited for
             raise TypeError
-        wanted = sorted(set(json.loads(read_part(index, 0, HEADER_CAP).decode())["weight_map"].values()))
+        wanted = sorted(set(json.loads(read_part(index, 0, JSON_CAP).decode())["weight_map"].values()))
     except GARBLED:
         raise IncompleteError("%s is no whole index" % os.path.basename(index)) from None
     lost = [str(n) for n in wanted if not os.path.isfile(os.path.join(os.path.dirname(index), str(n)))]
@@ -381,6 +382,10 @@ def safetensors_header(path: str) -> dict[str, dict[str, Any]]:
     length = struct.unpack("<Q", read_part(path, 0, 8))[0]
     if 8 + length > size:
         raise IncompleteError("truncated: its header alone is longer than the file")
+    if length > JSON_CAP:
+        raise IncompleteError(
+            "its header of %d bytes is longer than the %d that are read" % (length, JSON_CAP)
+        )
     try:
         header = json.loads(read_part(path, 8, length).decode())
         entries = [entry for key, entry in header.items() if key != "__metadata__"]

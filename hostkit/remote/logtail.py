@@ -135,7 +135,8 @@ def _read(out: Dict[str, Any], at: str, limit: int) -> Dict[str, Any]:
         if not stat.S_ISREG(look.st_mode):
             return dict(out, error="not a regular file", size=None, mtime=None)
         data = os.pread(fd, limit, max(0, look.st_size - limit))
-        if look.st_size > len(data) and b"\n" not in data and b"\r" not in data:
+        inner = data.rstrip(b"\r\n")
+        if look.st_size > len(data) and b"\n" not in inner and b"\r" not in inner:
             data, out["cut"] = _long_line(fd, look.st_size, limit)
     except OSError as error:
         return dict(out, error=error.strerror)
@@ -150,7 +151,7 @@ def _long_line(fd: int, size: int, limit: int) -> "tuple[bytes, int]":
     """Return the lines before an overlong last one, its beginning and its end; and how many bytes lack."""
     begin = max(0, size - REACH)
     back = os.pread(fd, size - begin, begin)
-    at = back.rfind(b"\n") + 1
+    at = back.rfind(b"\n", 0, len(back.rstrip(b"\r\n"))) + 1
     head = back[max(0, at - limit // 4) : at + limit // 4]
     tail = back[-limit // 4 :]
     cut = len(back) - at - limit // 4 - len(tail)

@@ -249,6 +249,7 @@ def test_temporary_names_and_odd_names_are_no_candidates(tmp_path: Path) -> None
         "step_7/checkpoint.pt.tmp",
         "step_x/checkpoint.pt",
         "step_٣/checkpoint.pt",
+        "step_" + "7" * 240 + "/checkpoint.pt",
     ):
         torch_file(tmp_path / name)
     assert [one["step"] for one in completeness.candidates(str(tmp_path), "step_{step}/checkpoint.pt")] == [5]
@@ -274,6 +275,14 @@ def test_safetensors_is_complete_when_its_header_sums_to_its_size(tmp_path: Path
     assert "its header promises" in reason(old(path))
     os.truncate(path, 20)
     assert "header alone is longer" in reason(old(path))
+
+
+def test_a_header_that_would_take_the_hosts_memory_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    header = b'{"__metadata__": {"x": "' + b"y" * (9 << 20) + b'"}}'
+    path.write_bytes(len(header).to_bytes(8, "little") + header)
+    assert "longer than the" in reason(old(path))
+    assert look(path)["format"] == "safetensors"
 
 
 def test_a_sharded_folder_needs_every_shard_of_its_index_whole(tmp_path: Path) -> None:

@@ -319,12 +319,24 @@ def test_another_log_than_the_process_s_is_told_from_it(here: Path, start: Start
 
 @pytest.mark.report("b1", "b3", "b5")
 @pytest.mark.parametrize(
-    "kind", ["line of 300 KiB", "sparse 2 GiB", "redraws", "cut characters", "folder", "pipe", "none"]
+    "kind",
+    [
+        "line of 300 KiB",
+        "that line ended",
+        "sparse 2 GiB",
+        "redraws",
+        "cut characters",
+        "folder",
+        "pipe",
+        "none",
+    ],
 )
 def test_any_log_is_read_within_bounds(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "train.log"
     if kind == "line of 300 KiB":
         path.write_text("step 7 loss 2\n" + json.dumps({"x": "y" * 300_000}))
+    elif kind == "that line ended":
+        path.write_text("step 7 loss 2\n" + "y" * 300_000 + "\r\n")
     elif kind == "sparse 2 GiB":
         with path.open("wb") as file:
             file.truncate(2 << 30)
@@ -339,7 +351,7 @@ def test_any_log_is_read_within_bounds(kind: str, tmp_path: Path) -> None:
     log = ask({"script": "no-such-script.py"}, log={"path": str(path)})["log"]
     assert len(json.dumps(log)) < 120_000
     assert len(log["tail"]) <= 3 * 16384
-    if kind == "line of 300 KiB":
+    if kind in ("line of 300 KiB", "that line ended"):
         assert log["tail"].startswith("step 7 loss 2\n")
         assert log["cut"] > 250_000
     elif kind == "redraws":
