@@ -29,6 +29,12 @@ def choice_of(status: TrainStatus) -> Choice:
     Raises UnreachableError or DataError where they are not known: that there are none is another answer.
     """
     failed = next((hop for hop in status.hops if hop.state == "failed"), None)
+    if failed is not None and failed.answered:
+        raise DataError(
+            f"the checkpoints are not known: {failed.error}",
+            where=failed.name,
+            hint="`hostkit train-status` says more; nothing was started",
+        )
     if failed is not None:
         stood = tuple(hop.name for hop in status.hops if hop.state == "ok")
         raise UnreachableError(

@@ -135,7 +135,11 @@ def _hops(route: Route, failed: str, error: HostkitError) -> list[HopStatus]:
     at = names.index(failed) if failed in names else len(names) - 1
     for number, hop in enumerate(route.hops):
         if number == at:
-            out.append(HopStatus(name=hop.name, kind=hop.kind, state="failed", error=error.what))
+            answered = not isinstance(error, UnreachableError)
+            failure = HopStatus(
+                name=hop.name, kind=hop.kind, state="failed", error=error.what, answered=answered
+            )
+            out.append(failure)
         else:
             out.append(HopStatus(name=hop.name, kind=hop.kind, state="ok" if number < at else "not tried"))
     return out

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from hostkit.identity import Identity
 from hostkit.inventory.models import Run
@@ -31,6 +31,7 @@ class HopStatus(Part):
     kind: str
     state: Literal["ok", "failed", "not tried"]
     error: str | None = None
+    answered: bool = Field(False, exclude=True)  # it was reached, and what it answered is an error
 
 
 class StepStatus(Part):

@@ -20,7 +20,8 @@ LOOKED_INTO = 8  # checkpoints of a list, the newest complete ones, whose conten
 def checkpoints(session: Session, run: str | None = None) -> Outcome:
     """List a run's checkpoints: step, size, age, whole or not and why, which one is the latest and why not another.
 
-    Exit code: 0 there is a latest one, 1 there is none, 69 the run's host was not reached.
+    Exit code: 0 there is a latest one, 1 there is none, 65 the run's host answered with an error, 69 it
+    was not reached.
     """
     name = session.choose_run(run)
     session.say(f"looking at {name} …")
@@ -145,7 +146,7 @@ def stage(
 def _step(text: str) -> int:
     from hostkit.errors import UsageError
 
-    if not text.isascii() or not text.isdigit():
+    if not text.isascii() or not text.isdigit() or len(text) > 18:
         raise UsageError(f"--step {text}: a step is a number, such as 4000")
     return int(text)
 

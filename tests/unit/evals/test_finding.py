@@ -53,3 +53,11 @@ def test_a_host_that_was_not_reached_names_the_hop_and_what_stood() -> None:
     with pytest.raises(UnreachableError, match="no answer") as caught:
         choice_of(status(verdict="UNKNOWN", hops=hops))
     assert (caught.value.hop, caught.value.stood) == ("pve", ("ct129",))
+
+
+def test_a_host_that_answered_with_an_error_was_reached() -> None:
+    hops = [HopStatus(name="pve", kind="ssh", state="failed", error="probe failed: no", answered=True)]
+    with pytest.raises(DataError, match="probe failed: no") as caught:
+        choice_of(status(verdict="UNKNOWN", hops=hops))
+    assert caught.value.exit_code == 65
+    assert "not reached" not in str(caught.value)

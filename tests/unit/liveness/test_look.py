@@ -121,7 +121,10 @@ def test_a_hop_that_is_not_reached_is_unknown_and_named_with_what_stood_and_what
 def test_no_error_of_a_host_is_raised(error: Exception) -> None:
     inventory = fleet()
     hosts = {"ct200": error, "pve": saying(0, "status: running\n")}
-    assert look(through(inventory, **hosts), inventory, "drafter").verdict == "UNKNOWN"
+    status = look(through(inventory, **hosts), inventory, "drafter")
+    assert status.verdict == "UNKNOWN"
+    assert [hop.answered for hop in status.hops][-1] == isinstance(error, ProtocolError)
+    assert "answered" not in str(status.document())
 
 
 def test_a_fault_of_the_inventory_is_raised() -> None:
