@@ -82,6 +82,8 @@ def memory_parts(
     target_needed: bool,
     budgets: List[int],
     block_size: int,
+    blocks: int = 30,
+    largest_shard: int = 0,
 ) -> Dict[str, int]:
     """Bytes of each part; the target's phase and the drafter's follow each other, so the peak is a maximum."""
     parts = {"base": BASE}
@@ -91,11 +93,13 @@ def memory_parts(
         cache = 2 * target.layers * target.kv_width * longest * size
         logits = ROWS_AT_ONCE * target.vocab * 6
         features = longest * feature_width * size * 2
+        # While a shard is read, its pages are mapped beside the tensors made of them.
+        parts["target_loading"] = largest_shard
         parts["target_work"] = activations + cache + logits + features
     parts["drafter_weights"] = drafter_bytes
     parts["head"] = target.vocab * target.hidden * size
     block = (block_size - 1) * target.vocab * 4
-    held = max(LOGIT_BYTES, block)
+    held = max(min(LOGIT_BYTES, blocks * block), block)
     tree = 3 * block if budgets else 0
     # Kept logits of one prompt's blocks, the chunk being made (bf16 and fp32), ranks and trees of one block.
     parts["drafter_work"] = 3 * held + 2 * block + tree + longest * feature_width * size * 3
@@ -104,6 +108,6 @@ def memory_parts(
 
 def peak(parts: Dict[str, int]) -> int:
     """The larger phase on top of what is always there; the drafter is loaded before the target."""
-    first = parts.get("target_weights", 0) + parts.get("target_work", 0)
+    first = parts.get("target_weights", 0) + max(parts.get("target_loading", 0), parts.get("target_work", 0))
     second = parts["head"] + parts["drafter_work"]
     return parts["base"] + parts["drafter_weights"] + max(first, second)

@@ -180,6 +180,8 @@ class Preflight:
             longest=references["longest"],
             target_needed=todo > 0,
             budgets=self.args.budgets,
+            blocks=self.args.blocks_per_prompt,
+            largest_shard=max((f.stat().st_size for f in self.args.target.glob("*.safetensors")), default=0),
             block_size=self.args.block_size or self.config.block_size,
         )
         peak, available = footprint.peak(parts), _available()

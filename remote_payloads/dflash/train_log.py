@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 from datetime import datetime, timezone
 from pathlib import Path
@@ -11,10 +12,14 @@ from typing import Any, TextIO
 
 
 class TrainLog:
-    """Lines for people on stderr, for programs on stdout and in the file, which is appended to."""
+    """Lines for people on stderr, for programs on stdout and in the file, which is appended to.
+
+    Where both streams go into one log file, it gets the JSON lines alone: no step is told twice.
+    """
 
     def __init__(self, file: Path | None, *, silent: bool = False) -> None:
         self.silent = silent
+        self._human = _apart()
         self._file: TextIO | None = None
         if file and not silent:
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -51,8 +56,19 @@ class TrainLog:
             self._file.flush()
 
     def _say(self, text: str) -> None:
-        if not self.silent and sys.stderr.isatty():
+        if not self.silent and self._human:
             print(text, file=sys.stderr, flush=True)
+
+
+def _apart() -> bool:
+    """Whether stderr goes elsewhere than stdout, or to a terminal."""
+    if sys.stderr.isatty():
+        return True
+    try:
+        one, two = os.fstat(sys.stdout.fileno()), os.fstat(sys.stderr.fileno())
+    except (OSError, ValueError):
+        return True
+    return (one.st_dev, one.st_ino) != (two.st_dev, two.st_ino)
 
 
 def _strict(value: Any) -> Any:

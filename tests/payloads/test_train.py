@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -79,6 +80,21 @@ def test_each_logging_step_is_a_json_line_in_the_file_too(train: Train, tmp_path
     kept = [json.loads(line) for line in (tmp_path / "logs" / "train.log").read_text().splitlines()]
     assert kept == lines
     assert lines[-1]["event"] == "finished"
+
+
+def test_a_line_for_people_stands_beside_it_unless_both_go_into_one_file(
+    target_folder: Path, samples_file: Path, tmp_path: Path, script: Any
+) -> None:
+    argv = ["--target", target_folder, "--data", samples_file, *TINY, "--steps", 1, "--out"]
+    run = script("train_drafter.py", *argv, tmp_path / "apart")
+    _, _, people = run.run()
+    assert "step 1 loss" in people
+    together = script("train_drafter.py", *argv, tmp_path / "together")
+    log = tmp_path / "log"
+    with log.open("wb") as out:
+        subprocess.run(together.argv, stdout=out, stderr=out, env=together.env, check=True, timeout=120)
+    assert '{"step": 1, "loss"' in log.read_text()
+    assert "step 1 loss" not in log.read_text()
 
 
 def test_a_loss_that_is_not_finite_ends_the_run_apart_from_the_good_checkpoints(
