@@ -33,7 +33,12 @@ def show_choice(
     from rich.text import Text
 
     at = f", live step {live:,}" if live is not None else ", live step not known"
-    console.print(Text(f"{run} on {host}{at}: {len(choice.ranked)} checkpoints", style="bold"))
+    count = len(choice.ranked)
+    console.print(Text(f"{run} on {host}{at}: {count} checkpoint{'s' if count != 1 else ''}", style="bold"))
+    if not count:
+        console.print(
+            "nothing there fits the run's `checkpoints:` in the inventory (its root and its pattern)"
+        )
     table = Table(box=None, pad_edge=False)
     table.add_column("", no_wrap=True)
     for heading in ("step", "inside", "size", "weights", "age"):
@@ -52,7 +57,8 @@ def show_choice(
             Text(harmless(one.why)),
             style="bold" if one.chosen else "" if one.candidate.complete else "yellow",
         )
-    console.print(table)
+    if count:
+        console.print(table)
     if choice.note:
         console.print(Text(f"note: {harmless(choice.note)}", style="yellow"))
     if choice.chosen:

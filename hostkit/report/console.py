@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from hostkit.harmless import harmless
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.segment import Segment
     from rich.text import Text
 
 __all__ = ["console", "harmless", "harmless_document", "remote"]
@@ -22,6 +25,11 @@ def console(*, stderr: bool = False) -> Console:
     width = None if stream is not None and stream.isatty() else 100
 
     class Plain(Console):
+        def _render_buffer(self, buffer: Iterable[Segment]) -> str:
+            text = super()._render_buffer(buffer)
+            # rich pads the cells of a table to the end of the line
+            return text if self.is_terminal else re.sub(r" +(?=\n)", "", text)
+
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError  # rich would end the process with a status of its own
 

@@ -32,7 +32,8 @@ def show(document: dict[str, Any], console: Console) -> None:
             f"  step {checkpoint['step']}  ",
             remote(str(checkpoint["path"]), "dim"),
             ("  (from the archive)" if document["reused"] else ""),
-        )
+        ),
+        soft_wrap=True,
     )
     partial = coverage["prompts_done"] < coverage["prompts_asked"]
     console.print(

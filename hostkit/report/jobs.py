@@ -65,7 +65,8 @@ def show_job(console: Console, job: JobState) -> None:
     real = [harmless(lever.name) for lever in job.levers if lever.real]
     if real:
         console.print(
-            Text(f"  levers: {', '.join(real)}" + (f"; not real: {', '.join(missing)}" if missing else ""))
+            Text(f"  levers: {', '.join(real)}" + (f"; not real: {', '.join(missing)}" if missing else "")),
+            soft_wrap=True,
         )
 
 

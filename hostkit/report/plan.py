@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hostkit.liveness.words import size
+from hostkit.liveness.words import age, size
 from hostkit.report.console import harmless_document, remote
 
 if TYPE_CHECKING:
@@ -19,12 +19,13 @@ def show(document: dict[str, Any], console: Console) -> None:
     console.print(Text.assemble(("plan: ", "bold"), remote(document["title"])))
     for step in document["steps"]:
         console.print(
-            Text.assemble("  ", (step["name"], "bold"), f" on {step['host']}: ", remote(step["summary"]))
+            Text.assemble("  ", (step["name"], "bold"), f" on {step['host']}: ", remote(step["summary"])),
+            soft_wrap=True,
         )
         for effect in step["effects"]:
             console.print(Text.assemble("    ", remote(_words(effect), "dim")), soft_wrap=True)
     for note in document.get("notes", []):
-        console.print(Text.assemble(("note: ", "yellow"), remote(note)))
+        console.print(Text.assemble(("note: ", "yellow"), remote(note)), soft_wrap=True)
     console.print("nothing was done")
 
 
@@ -43,9 +44,9 @@ def _words(effect: dict[str, Any]) -> str:
     if "memory_bytes" in limits:
         parts.append(f"memory {size(limits['memory_bytes'])}")
     if "cpus" in limits:
-        parts.append(f"{limits['cpus']} CPUs")
+        parts.append(f"{limits['cpus']} CPU" + ("s" if limits["cpus"] != 1 else ""))
     if "wall_seconds" in limits:
-        parts.append(f"{limits['wall_seconds'] / 3600:.1f} h")
+        parts.append(f"{age(limits['wall_seconds'])} at most")
     if effect["kind"] == "spawns":
         parts.append("no GPU" if effect.get("gpus") == "none" else f"GPUs {effect.get('gpus')}")
     return words + (f" [{', '.join(parts)}]" if parts else "")

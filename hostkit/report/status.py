@@ -35,12 +35,12 @@ def show(console: Console, status: TrainStatus, *, brief: bool = False) -> None:
     """Print one run's status. `brief`: without log lines and older checkpoints, for a list of runs."""
     for part in _parts(status, brief=brief):
         console.print(part)
+    if status.log.lines and not brief:
+        _log(console, status)
+    console.print()
 
 
 def _parts(status: TrainStatus, *, brief: bool) -> list[RenderableType]:
-    from rich.rule import Rule
-    from rich.text import Text
-
     parts: list[RenderableType] = [_headline(status)]
     parts += [_row("", line, mark="·") for line in status.evidence]
     parts += [_row(label, text) for label, text in _figures(status)]
@@ -56,22 +56,25 @@ def _parts(status: TrainStatus, *, brief: bool) -> list[RenderableType]:
     parts += [_row(name, url) for name, url in status.links.items()]
     if not brief:
         parts += _checkpoints(status)
-        if status.log.lines:
-            parts.append(
-                Rule(
-                    Text(
-                        f"the last {len(status.log.lines)} lines of {harmless(status.log.path or 'the log')}"
-                    ),
-                    style="dim",
-                    align="left",
-                )
-            )
-            parts += [
-                Text(harmless(line), style="dim", no_wrap=True, overflow="ellipsis")  # --json has them whole
-                for line in status.log.lines
-            ]
-    parts.append(Text())
     return parts
+
+
+def _log(console: Console, status: TrainStatus) -> None:
+    """Print the log's last lines: a row for each on a terminal, whole where a file or a program reads them."""
+    from rich.rule import Rule
+    from rich.text import Text
+
+    count = len(status.log.lines)
+    title = (
+        f"the last {f'{count} lines' if count > 1 else 'line'} of {harmless(status.log.path or 'the log')}"
+    )
+    console.print(Rule(Text(title), style="dim", align="left"))
+    for line in status.log.lines:
+        text = Text(harmless(line), style="dim")
+        if console.is_terminal:
+            console.print(text, no_wrap=True, overflow="ellipsis")
+        else:
+            console.print(text, soft_wrap=True)
 
 
 def _headline(status: TrainStatus) -> RenderableType:
@@ -104,6 +107,7 @@ def _row(label: str, text: str, *, mark: str = "", style: str = "") -> Renderabl
 
 def _figures(status: TrainStatus) -> list[tuple[str, str]]:
     step, out = status.step, []
+    moves = status.verdict != "STALLED"  # else what the rate foretells does not come
     if status.last_known:
         out.append(("last known", status.last_known))
     if step.live is not None:
@@ -112,6 +116,8 @@ def _figures(status: TrainStatus) -> list[tuple[str, str]]:
         out.append(("step", f"{step.live:,}{of}{loss}"))
         pace = f"{rate(step.rate)} ({step.rate_from})" if step.rate else step.rate_from
         end = f"; ends in about {age(step.eta)}" if step.eta is not None else "; its end is not known"
+        if not moves:
+            end = ", before it stood still" if step.rate else ""
         out.append(("rate", pace + (end if status.processes else "")))
     newest = next((one for one in status.checkpoints if one.newest), None)
     if newest is not None:
@@ -121,7 +127,7 @@ def _figures(status: TrainStatus) -> list[tuple[str, str]]:
     if status.checkpoints_error:
         out.append(("saved", f"not known: the checkpoints cannot be listed ({status.checkpoints_error})"))
     if step.next_save is not None and status.processes:
-        when = f", in about {age(step.next_save_in)}" if step.next_save_in is not None else ""
+        when = f", in about {age(step.next_save_in)}" if step.next_save_in is not None and moves else ""
         out.append(("next save", f"step {step.next_save:,}{when}"))
     out += [("GPUs", line) for line in _gpus(status)]
     if status.verdict == "UNKNOWN" and len(status.hops) > 1:

@@ -66,6 +66,16 @@ def test_a_finding_says_what_to_do() -> None:
     assert "try: make room there before the next save" in text
 
 
+def test_a_run_that_stands_still_is_foretold_no_end_and_no_save() -> None:
+    process = {**BASE["reading"]["run"]["processes"][0], "state": "T"}
+    text = " ".join(page(status(processes=[process])).split())
+    assert text.startswith("STALLED")
+    assert "before it stood still" in text
+    assert "ends in about" not in text
+    assert "next save step 6,000" in text
+    assert "next save step 6,000, in about" not in text
+
+
 def test_checkpoints_that_cannot_be_listed_are_said_to_be_unknown() -> None:
     checkpoints = {**BASE["reading"]["run"]["checkpoints"], "found": [], "error": "Permission denied"}
     found = status(checkpoints=checkpoints)
@@ -75,7 +85,18 @@ def test_checkpoints_that_cannot_be_listed_are_said_to_be_unknown() -> None:
 
 @pytest.mark.parametrize("width", [20, 40, 80, 200])
 def test_no_line_is_wider_than_the_terminal(width: int) -> None:
-    assert max(map(len, page(status(), width=width).splitlines())) <= width
+    text = page(status(), width=width, force_terminal=True, color_system=None)
+    assert max(map(len, text.splitlines())) <= width
+
+
+def test_a_long_log_line_is_one_row_on_a_terminal_and_whole_elsewhere() -> None:
+    long = '{"step": 5295, ' + "x" * 300 + "}"
+    found = status(log={**BASE["reading"]["run"]["log"], "tail": f"{long}\nshort\n"})
+    rows = page(found, force_terminal=True, color_system=None).splitlines()
+    assert rows[-2].startswith("short")
+    assert rows[-3].startswith('{"step": 5295, xxx')
+    assert rows[-3].rstrip().endswith("…")
+    assert long in page(found).splitlines()
 
 
 def test_without_colour_there_is_no_escape_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
