@@ -151,6 +151,10 @@ class _Staging:
                 done = int(self._progress().get("arrived", 0))
             except HostkitError:
                 continue  # the copy itself says what is wrong
+            except Exception:
+                if over.is_set():
+                    return  # interrupted: the connections are being closed under us
+                raise
             if not over.is_set():
                 self.progress("prove" if done >= self.plan.bytes else "copy", done, self.plan.bytes)
 

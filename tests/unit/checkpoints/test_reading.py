@@ -7,7 +7,7 @@ import json
 import pytest
 
 from hostkit.checkpoints.reading import inspect_checkpoint, list_checkpoints, look, summaries
-from hostkit.errors import ProtocolError
+from hostkit.errors import LostError, ProtocolError
 from hostkit.transport.base import Completed
 from hostkit.transport.connections import Connections
 from hostkit.transport.fake import FakeTransport
@@ -45,3 +45,18 @@ def test_a_reply_that_is_not_one_is_no_answer(reply: dict[str, object]) -> None:
         inspect_checkpoint(transport, "python3", "/c")
     with pytest.raises(ProtocolError, match="no list"):
         list_checkpoints(transport, "python3", "/c", "step_{step}")
+
+
+def test_a_read_whose_connection_was_lost_is_asked_once_more() -> None:
+    answers: list[bytes | None] = [None, b'{"reply": {"candidates": []}}', None, b'{"reply": {}}']
+
+    def answer(argv: list[str], _stdin: bytes) -> Completed:
+        said = answers.pop(0)
+        if said is None:
+            raise LostError("cut", hop="a")
+        return Completed(tuple(argv), 0, said, b"")
+
+    transport = FakeTransport("a", answer)
+    assert list_checkpoints(transport, "python3", "/c", "{step}") == []
+    assert summaries(transport, "python3", ["/c/1"], []) == {}
+    assert not answers
