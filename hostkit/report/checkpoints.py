@@ -90,6 +90,7 @@ def show_plan(console: Console, plan: StagePlan) -> None:
         console.print(Text.assemble((f"{label:>11} ", "dim"), harmless(text)), soft_wrap=True)
     for error in plan.obstacles():
         console.print(Text(f"would fail: {harmless(str(error))}", style="bold red"), soft_wrap=True)
+    console.print("nothing was done")
 
 
 def show_staged(console: Console, staged: Staged) -> None:

@@ -42,7 +42,10 @@ _SHARED = {
 }
 _ACTING = {
     "dry_run": (False, "print the plan and touch nothing"),
-    "yes": (False, "do not ask"),
+    "yes": (
+        False,
+        "no command asks; eval-latest: begin also where nothing keeps its CPU use away from a run",
+    ),
 }
 
 

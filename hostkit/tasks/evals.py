@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     "eval-latest",
     help={
         "eval": "the evaluation's name in the inventory (default: the only one)",
-        "quick": "few blocks of each prompt; nested in the full sample",
+        "quick": "fewer blocks of each prompt: the first of the full sample",
         "full": "all blocks of each prompt (the default)",
         "rerun": "evaluate again what is in the archive already",
-        "attach": "follow an evaluation that runs already, and show its result",
+        "attach": "follow the evaluation that runs already, and show its result; where none runs, begin one",
         "update_harness": "replace harness files that were changed on the host",
         "show_drift": "print how the host's harness differs from ours, and do nothing else",
         "ignore_run": "let the training's state not count in the exit code",
@@ -37,7 +37,7 @@ def eval_latest(
 ) -> Outcome:
     """Evaluate the newest complete checkpoint beside the live run, without touching it, and compare.
 
-    Exit code: 0 done, 1 done and something about it is bad (it says what); a fault of its own otherwise.
+    Exit code: 0 done, 1 done and something about it is bad (it says what); else it was not done.
     """
     from hostkit.errors import UsageError
     from hostkit.evals.pipeline import Options, Pipeline

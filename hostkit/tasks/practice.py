@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @command(
     "practice",
     help={
-        "keep": "leave the fleet up afterwards, and print the --inventory to use",
+        "keep": "leave the fleet up afterwards, and print what can be done with it",
         "down": "end and remove the fleets that were left up (with --inventory FILE: that one)",
         "tour": "show the commands at work (--no-tour: only bring the fleet up; with --keep)",
     },
@@ -32,7 +32,7 @@ def practice(session: Session, keep: bool = False, down: bool = False, tour: boo
     """Try hostkit on a fleet of its own: SSH servers on loopback, a container, a real small training.
 
     Takes about four minutes and nothing but this machine: no root, no other host, none of your ssh files.
-    Needs ssh, rsync, and `pip install 'hostkit[practice]'`.
+    Needs ssh, rsync, and what `pip install '.[practice]'` in a checkout installs.
     """
     if down:
         if keep:
