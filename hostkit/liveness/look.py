@@ -90,7 +90,7 @@ def _noted(now: Seen, reading: Reading, judgement: Judgement) -> Seen:
         "log_size": reading.run.log.size,
     }
     if judgement.verdict != UNKNOWN:
-        facts.update(known=judgement.verdict, known_at=now.at)
+        facts.update(known=judgement.verdict, known_at=now.at, known_step=judgement.progress.live)
     mains = [one for one in judgement.processes if one.role in ("trainer", "worker")]
     if mains and judgement.verdict != UNKNOWN:
         facts.update(

@@ -25,8 +25,9 @@ class Seen(BaseModel):
     verdict: str
     since: float
     before: Before | None = None
-    known: str | None = None  # the last verdict that was not UNKNOWN, and when it was last given
+    known: str | None = None  # the last verdict that was not UNKNOWN, when it was last given, and its step
     known_at: float | None = None
+    known_step: int | None = None
     # of the last look that reached the host
     boot_id: str | None = None
     boot: float | None = None

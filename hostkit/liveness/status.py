@@ -209,7 +209,7 @@ def last_known(now: Seen) -> str | None:
     """Say what was last known of a run that cannot be judged now."""
     if now.known is None or now.known_at is None:
         return None
-    step = f" at step {now.step}" if now.step is not None else ""
+    step = f" at step {now.known_step}" if now.known_step is not None else ""
     return f"{now.known}{step}, {age(max(0.0, now.at - now.known_at))} ago ({moment(now.known_at)})"
 
 

@@ -206,6 +206,20 @@ def test_what_was_last_known_is_told_when_a_host_is_not_reached() -> None:
     assert (back.verdict, back.before, back.last_known) == ("RUNNING", "UNKNOWN", None)
 
 
+def test_what_was_last_known_has_the_step_of_that_look_and_not_of_a_later_doubtful_one() -> None:
+    inventory = fleet()
+    look(through(inventory, ct200=replying(recorded())), inventory, "drafter")
+    facts = BASE["reading"]["run"]
+    twins = [facts["processes"][0], {**facts["processes"][0], "pid": 7, "root": 7}]
+    log = {**facts["log"], "tail": "step 6001 loss 2\n"}
+    doubtful = look(
+        through(inventory, ct200=replying(recorded(processes=twins, log=log))), inventory, "drafter"
+    )
+    assert (doubtful.verdict, doubtful.step.live) == ("UNKNOWN", 6001)
+    assert doubtful.last_known
+    assert doubtful.last_known.startswith("RUNNING at step 5296, ")
+
+
 def test_the_last_look_goes_with_the_next_request() -> None:
     inventory = fleet()
     asked: list[dict[str, Any]] = []

@@ -94,7 +94,8 @@ def test_each_case_says_which_situation_it_is() -> None:
 
 def test_every_situation_can_be_shown_on_eighty_columns() -> None:
     for path in CASES:
-        console = Console(file=io.StringIO(), width=80, markup=False, emoji=False, highlight=False)
+        plain: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False, "color_system": None}
+        console = Console(file=io.StringIO(), width=80, force_terminal=True, **plain)
         _, judgement, status = told(path)
         show(console, status)
         assert isinstance(console.file, io.StringIO)
