@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from invoke.exceptions import Exit, ParseError
@@ -23,6 +24,8 @@ class Hostkit(Program):
                 self.parse_core(argv)
                 self.parse_collection()
                 self.parse_tasks()
+                if self.args["dry"].value:  # Invoke's own, which no command of ours would heed
+                    raise ParseError("--dry does nothing here: commands that act have --dry-run")
                 self.parse_cleanup()
             except ValueError as error:  # Invoke hands a flag's word to int() as it is
                 raise ParseError(f"a flag's value is not of its kind: {error}") from error
@@ -37,6 +40,9 @@ class Hostkit(Program):
             sys.exit(error.code)
         except KeyboardInterrupt:
             sys.exit(INTERRUPTED)
+        except BrokenPipeError:  # the reader of a list or a help text has gone: `hostkit --list | head`
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            sys.exit(0)
 
     def normalize_argv(self, argv: list[str] | None) -> None:
         """Let `--help` stand after a command too: Invoke would hand it to one that needs a word, as that word."""

@@ -32,7 +32,9 @@ def _lacking(training: bool) -> list[tuple[str, str]]:
     packages = ["asyncssh", *(["torch", "transformers", "safetensors"] if training else [])]
     missing = [name for name in packages if find_spec(name) is None]
     if missing:
-        found.append(("the Python packages " + ", ".join(missing), "pip install 'hostkit[practice]'"))
+        found.append(
+            ("the Python packages " + ", ".join(missing), "pip install -e '.[practice]' in the checkout")
+        )
     folder = base()
     free = shutil.disk_usage(folder).free
     if free < _DISK:

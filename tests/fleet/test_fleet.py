@@ -181,4 +181,4 @@ def test_a_host_that_is_stopped_refuses_and_comes_back(fleet: Fleet) -> None:
 
 def test_a_process_outlives_the_command_that_started_it(fleet: Fleet) -> None:
     pid = fleet.start_process("ct200", ["sleep", "1000"], log="/workspace/log")
-    assert fleet.processes("ct200")[pid] == ["sleep", "1000"]
+    until(lambda: fleet.processes("ct200")[pid] == ["sleep", "1000"], "the shell that starts it to become it")

@@ -93,7 +93,13 @@ class Ssh:
         command = command.encode() if isinstance(command, str) else command
         if host == "there":  # read by ct129's shell before pve's
             command = shlex.quote(command.decode(errors="surrogateescape")).encode(errors="surrogateescape")
-        return subprocess.run([*self.words(host), command], input=stdin, capture_output=True, timeout=60)
+        argv = [*self.words(host), command]
+        # Into files: the ssh that a ProxyJump starts inherits stderr, and may outlive the one that was asked for.
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            done = subprocess.run(argv, input=stdin, stdout=out, stderr=err, timeout=60)
+            out.seek(0)
+            err.seek(0)
+            return subprocess.CompletedProcess(argv, done.returncode, out.read(), err.read())
 
 
 @pytest.fixture(scope="session")

@@ -178,7 +178,7 @@ def test_little_memory_and_a_missing_package_are_told_together_in_one_line(
         requirements.check()
     text = str(caught.value)
     assert "\n" not in text
-    assert "torch (try: pip install 'hostkit[practice]')" in text
+    assert "torch (try: pip install -e '.[practice]' in the checkout)" in text
     assert "memory: 100 MiB available, 2048 MiB needed" in text
 
 

@@ -177,6 +177,26 @@ def test_a_reader_that_goes_away_is_no_error():
     assert (done.returncode, done.stderr) == (0, b"looking\n")
 
 
+@pytest.mark.parametrize("argv", [["--list"], ["look", "--help"], ["--help"]])
+def test_a_reader_of_a_help_text_that_goes_away_is_no_error(argv):
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        code = textwrap.dedent(PRELUDE)
+        done = subprocess.run(
+            [sys.executable, "-c", code, *argv], stdout=writing, stderr=subprocess.PIPE, timeout=60
+        )
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_invokes_own_dry_run_is_refused_since_no_command_would_heed_it():
+    done = run("--dry", "look")
+    assert done.returncode == 64
+    assert b"--dry-run" in done.stderr
+
+
 def test_flags_are_explained():
     shown = run("--help", "look").stdout.decode()
     assert "--dry-run" in shown and "what to look at" in shown and "Look at something." in shown
