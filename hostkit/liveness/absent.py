@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from hostkit.liveness.findings import Look
-from hostkit.liveness.readings import SKEW
+from hostkit.liveness.readings import SKEW, ProcessFacts
 from hostkit.liveness.verdicts import DEAD, FINISHED, UNKNOWN
 from hostkit.liveness.words import age
 
@@ -14,6 +14,7 @@ from hostkit.liveness.words import age
 _WRAPPERS = re.compile(
     r"-?(?:ba|da|z|k|mk|a|fi)?sh|tee|sudo|timeout|nohup|screen|tmux.*|script|ssh|sleep|tail|cat|logger|su"
 )
+_MENTIONS = "only mentions it"  # what the probe says of one that does not run the script
 
 
 def without_process(look: Look) -> tuple[str, tuple[str, ...]]:
@@ -98,13 +99,16 @@ def _told(look: Look) -> Iterator[str]:
         }
         if facts.record.state in became:
             yield f"process {facts.record.pid}, seen before as the run, {became[facts.record.state]}"
-    zombies = [one for one in facts.zombies if facts.record is None or one.pid != facts.record.pid]
+    zombies = [one for one in facts.zombies if _was_the_run(one, look)]
     if zombies:
         named = ", ".join(f"{one.pid} [{one.comm}] of parent {one.ppid}" for one in zombies)
         yield f"zombies, which have ended and are not reaped by their parents: {named}"
     for pid in facts.gone:
         yield f"process {pid} ended while it was looked at"
-    mention = [str(one.pid) for one in facts.near if not one.doubt]
+    for one in facts.near:
+        if not one.doubt and one.why != _MENTIONS:
+            yield f"not counted: process {one.pid} {one.why}"
+    mention = [str(one.pid) for one in facts.near if one.why == _MENTIONS]
     if mention:
         yield f"not counted, since they only mention it: {', '.join(mention)}"
     if facts.log.missing:
@@ -113,6 +117,20 @@ def _told(look: Look) -> Iterator[str]:
         of = f" of {look.progress.total}" if look.progress.total else ""
         loss = f", with a loss of {look.log.loss}" if look.log.diverged else ""
         yield f"the log's last step is {look.log.step}{of}{loss}"
+
+
+def _was_the_run(zombie: ProcessFacts, look: Look) -> bool:
+    """Whether an ended process, of which only name and parent are left, is known to have been of the run.
+
+    Process 1 adopts everybody's orphans, so that to be its child says nothing; nor does `python3` as a name.
+    """
+    facts, process = look.reading.run, look.run.process
+    if facts.record is not None and facts.record.pid == zombie.pid:
+        return False  # told by its record already
+    if process.script and zombie.comm == process.script.rsplit("/", 1)[-1][:15]:
+        return True
+    speak = (one for one in facts.near if one.why == _MENTIONS)  # one with other args has zombies of its own
+    return zombie.ppid in {one.pid for one in (*speak, *facts.log.writers) if one.pid != 1}
 
 
 def _finished(look: Look) -> str | None:

@@ -169,9 +169,9 @@ def _works_at(pid: int, run: Dict[str, Any]) -> bool:
 
 
 def _process(row: processes.Row) -> Dict[str, Any]:
-    out = {key: value for key, value in row.items() if key not in ("kind", "word")}
+    out = {key: value for key, value in row.items() if key not in ("kind", "word", "differs")}
     out["argv"] = [_text(word)[:LETTERS] for word in row["argv"][:WORDS]]
-    for key in ("exe", "cwd"):
+    for key in ("exe", "cwd", "why"):
         if isinstance(out.get(key), str):
             out[key] = _text(out[key])
     return out

@@ -44,6 +44,7 @@ CARRIERS = {
 WORKER_COUNT = re.compile(r"--(?:nproc[-_]per[-_]node|num[-_]gpus)(?:=(\d+))?")  # on this host
 PID_MAX = 4194304
 NEAR_LIMIT = 8
+MENTIONS = "only mentions it"
 
 
 def table() -> Tuple[Rows, int]:
@@ -220,9 +221,9 @@ class Wanted:
         else:
             fits = False
         if fits:
-            return "trainer" if self._args(rest) else None
+            return "trainer" if self._args(rest, row) else None
         if launches and (any(self.names(one, row) for one in rest) or self._module_in(rest)):
-            return "launcher" if self._args(rest) else None
+            return "launcher" if self._args(rest, row) else None
         return None
 
     def _module_in(self, rest: List[str]) -> bool:
@@ -231,8 +232,11 @@ class Wanted:
             for at, one in enumerate(rest)
         )
 
-    def _args(self, rest: List[str]) -> bool:
-        return all(one in rest for one in self.args)
+    def _args(self, rest: List[str], row: Row) -> bool:
+        lacking = [one for one in self.args if one not in rest]
+        if lacking:
+            row["differs"] = "runs %s, but its args lack %s" % (self.script or self.module, " ".join(lacking))
+        return not lacking
 
     def place(self, row: Row) -> Optional[bool]:
         """Whether it works in the declared directory; None: that cannot be read."""
@@ -266,10 +270,16 @@ def find(
                 near.append(dict(row, why="cannot read its working directory", doubt=True))
             elif placed:
                 found[pid] = dict(row, role=role, how="argv")
+            else:
+                where = (want.script or want.module, link(pid, "cwd"), want.cwd)
+                why = "runs %s, but works in %s, not in %s" % where
+                near.append(dict(row, why=why, doubt=False))
+        elif row.get("differs"):
+            near.append(dict(row, why=row["differs"], doubt=False))
         elif row.get("doubt"):
             near.append(dict(row, why="cannot read its working directory", doubt=True))
         elif _mentions(want, row):
-            near.append(dict(row, why="only mentions it", doubt=False))
+            near.append(dict(row, why=MENTIONS, doubt=False))
     pidfile = _pidfile(want.pidfile, rows, mine, now) if want.pidfile else None
     if not found and pidfile and pidfile["valid"]:
         _take(found, rows, rows[pidfile["pid"]], want, mine)
@@ -287,11 +297,15 @@ def find(
     return {
         "processes": [found[pid] for pid in sorted(found, key=lambda pid: (_ROLES[found[pid]["role"]], pid))],
         "titles": titles,
-        "near": sorted(near, key=lambda row: not row["doubt"])[:NEAR_LIMIT],
+        "near": sorted(near, key=_nearest)[:NEAR_LIMIT],
         "zombies": _zombies(rows, want, record),
         "pidfile": pidfile,
         "record": record,
     }
+
+
+def _nearest(row: Row) -> Tuple[bool, bool]:
+    return not row["doubt"], row["why"] == MENTIONS
 
 
 _ROLES = {"trainer": 0, "worker": 1, "launcher": 2, "helper": 3}

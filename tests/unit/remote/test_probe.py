@@ -183,6 +183,24 @@ def test_like_runs_are_told_apart_by_arguments_and_by_folder(
     assert tops == {one.pid, two.pid}
 
 
+def test_what_differs_is_told_of_one_that_runs_the_script_and_is_not_counted(
+    here: Path, start: Start, tmp_path: Path
+) -> None:
+    child = start([sys.executable, str(here), "--config", "a.yaml"])
+    tail = ["tail", "-f", str(here)]
+    start(tail, ready=False)
+    until(lambda: any(row["argv"] == tail for row in processes.table()[0].values()))
+    for process, why in (
+        ({"args": ["--config", "b.yaml", "--fast"]}, f"runs {here.name}, but its args lack b.yaml --fast"),
+        ({"cwd": "/"}, f"runs {here.name}, but works in {tmp_path}, not in /"),
+    ):
+        found = ask({"script": here.name, **process})
+        assert found["processes"] == []
+        assert (found["near"][0]["pid"], found["near"][0]["why"]) == (child.pid, why)
+        assert not found["near"][0]["doubt"]
+        assert {one["why"] for one in found["near"][1:]} == {"only mentions it"}
+
+
 def test_a_zombie_is_not_alive(here: Path, start: Start, tmp_path: Path) -> None:
     parent = (
         f"import subprocess,sys,signal\nsubprocess.Popen([sys.executable, {here.name!r}])\nsignal.pause()"
