@@ -340,7 +340,9 @@ class Eval(Model):
     seed: Index = Field(0, description="of the sample of blocks", examples=[0])
     limits: Limits = Field(Limits.model_construct(), examples=[{"memory": "72GiB"}])
     baselines: dict[Name, Baseline] = Field(
-        default={}, examples=[{"z-lab": {"drafter": "/models/Qwen3.6-27B-DFlash"}}]
+        default={},
+        description="published drafters to compare with; checked, and used by nothing yet",
+        examples=[{"z-lab": {"drafter": "/models/Qwen3.6-27B-DFlash"}}],
     )
 
     @model_validator(mode="before")
@@ -366,7 +368,8 @@ class Inventory(Model):
         description="version of this format", examples=[1]
     )
     archive: Folder = Field(
-        description="results, logbook, acks: plain files on this machine", examples=["/data/hostkit/archive"]
+        description="the results of evaluations: plain files on this machine",
+        examples=["/data/hostkit/archive"],
     )
     defaults: dict[str, Any] = Field(
         default={},
@@ -379,4 +382,8 @@ class Inventory(Model):
     evals: dict[Name, Eval] = Field(
         default={}, examples=[{"drafter": {"run": "training", "host": "trainer"}}]
     )
-    notify: list[Text] = Field(default=[], description="where a sweep reports to", examples=[[]])
+    notify: list[Text] = Field(
+        default=[],
+        description="where reports are to be sent; checked, and used by nothing yet",
+        examples=[[]],
+    )

@@ -52,9 +52,7 @@ def test_what_is_shown_is_an_inventory_itself_with_every_default(tmp_path: Path)
 
 def test_the_document_has_the_file_and_its_values(tmp_path: Path) -> None:
     file = tmp_path / "fleet.yaml"
-    file.write_text(
-        (EXAMPLES / "fleet.yaml").read_text().replace("notify: []", "notify: ['tgram://secret/1']")
-    )
+    file.write_text((EXAMPLES / "fleet.yaml").read_text() + "\nnotify: ['tgram://secret/1']\n")
     found = document(hostkit("inventory", "--json", "--inventory", str(file)))
     assert (found["schema"], found["file"], found["notes"]) == ("hostkit.inventory/1", str(file), [])
     assert found["inventory"]["hosts"]["ct200"]["pct"] == 200
