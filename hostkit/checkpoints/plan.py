@@ -15,6 +15,7 @@ from hostkit.checkpoints.pulling import command
 from hostkit.checkpoints.reading import inspect_checkpoint
 from hostkit.errors import CannotCreateError, DataError, HostkitError
 from hostkit.inventory.models import Inventory
+from hostkit.liveness.words import size
 from hostkit.plan import Effect, PlanStep
 from hostkit.transport.connections import Connections
 from hostkit.transport.program import run_program
@@ -103,7 +104,7 @@ class StagePlan(Value):
     def step_of_plan(self) -> PlanStep:
         """Return the step that a plan shows, the guard checks and an archive keeps."""
         going = () if self.staged else self.going
-        said = f"already at {self.path}" if self.staged else f"{self.need} bytes to {self.path}"
+        said = f"already at {self.path}" if self.staged else f"{size(self.need)} to {self.path}"
         gone = f"; then {len(going)} older staged are removed: {', '.join(going)}" if going else ""
         return PlanStep(
             name="stage",

@@ -7,7 +7,9 @@ import os
 import selectors
 import signal
 import subprocess
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from hostkit.errors import RemoteTimeoutError, UnreachableError
@@ -27,27 +29,51 @@ class LocalLine:
     ) -> tuple[bytes, bytes]:
         """Run words; see `Line`."""
         deadline = None if budget.seconds is None else time.monotonic() + budget.seconds
+        process: subprocess.Popen[bytes] | None = None
         try:
-            process = subprocess.Popen(
-                words,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise UnreachableError(f"cannot start {words[0]}: {error.strerror}", hop=self._name) from error
-        try:
+            try:
+                with _signals_wait():
+                    process = subprocess.Popen(
+                        words,
+                        stdin=subprocess.PIPE,
+                        stdout=subprocess.PIPE,
+                        stderr=subprocess.PIPE,
+                        start_new_session=True,
+                    )
+            except OSError as error:
+                why = f"cannot start {words[0]}: {error.strerror}"
+                raise UnreachableError(why, hop=self._name) from error
             return _exchange(process, stdin, deadline, finished, budget.most)
         except OverflowError:
             raise flooded(self._name, budget.most) from None
         except TimeoutError:
             raise RemoteTimeoutError("no answer within its budget", hop=self._name) from None
         finally:
-            _end(process)
+            if process is not None:
+                _end(process)
 
     def close(self) -> None:
         """Nothing is kept open."""
+
+
+@contextlib.contextmanager
+def _signals_wait() -> Iterator[None]:
+    """Let signals that end us wait until a child that was started is known, or nobody would end it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # handlers run in the main thread alone
+        return
+    arrived: list[int] = []
+    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    caught = {number: handler for number, handler in kept.items() if callable(handler)}
+    try:
+        for number in caught:
+            signal.signal(number, lambda which, _frame: arrived.append(which))
+        yield
+    finally:
+        for number, handler in caught.items():
+            signal.signal(number, handler)
+        for which in arrived:
+            signal.raise_signal(which)
 
 
 def _exchange(
