@@ -40,7 +40,6 @@ class Finder:
     @staticmethod
     def exec_module(module):
         text = module.__source__ = sources[module.__name__]
-        module.__sources__ = sources
         exec(compile(text, '<hostkit ' + module.__name__ + '>', 'exec'), module.__dict__)
 sys.meta_path.insert(0, Finder)
 """

@@ -13,7 +13,7 @@ import pytest
 from hostkit.transport.base import Transport
 from hostkit.transport.connections import Connections
 
-from .servers import SSHD, Fleet, Server, inventory
+from .servers import SSHD, Fleet, Server, inventory, private_fleet
 
 # way -> (hosts of its inventory, the host asked for). A server's name in place of an address.
 WAYS: dict[str, dict[str, dict[str, Any]]] = {
@@ -62,16 +62,8 @@ WAYS: dict[str, dict[str, dict[str, Any]]] = {
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     if not Path(SSHD).exists():
         pytest.skip("no sshd on this machine")
-    fleet = Fleet(tmp_path_factory.mktemp("sshd"))
-    # hostkit's own known_hosts is the user's: never read or written by a test
-    before = os.environ.get("XDG_DATA_HOME")
-    os.environ["XDG_DATA_HOME"] = str(fleet.root / "data")
-    yield fleet
-    if before is None:
-        del os.environ["XDG_DATA_HOME"]
-    else:
-        os.environ["XDG_DATA_HOME"] = before
-    fleet.stop()
+    with private_fleet(tmp_path_factory.mktemp("sshd")) as fleet:
+        yield fleet
 
 
 @pytest.fixture(scope="session")

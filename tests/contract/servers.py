@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -198,6 +199,22 @@ class Fleet:
                 words = entry.read_bytes().split(b"\0")
                 if words[0] == b"ssh" and mark in words:
                     os.kill(int(entry.parent.name), signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def private_fleet(root: Path) -> Iterator[Fleet]:
+    """A fleet below `root`; hostkit's own known_hosts, which is the user's, is neither read nor written meanwhile."""
+    fleet = Fleet(root)
+    before = os.environ.get("XDG_DATA_HOME")
+    os.environ["XDG_DATA_HOME"] = str(root / "data")
+    try:
+        yield fleet
+    finally:
+        if before is None:
+            del os.environ["XDG_DATA_HOME"]
+        else:
+            os.environ["XDG_DATA_HOME"] = before
+        fleet.stop()
 
 
 def inventory(**hosts: dict[str, object]) -> Inventory:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +14,7 @@ from hostkit.checkpoints.method import Method
 from hostkit.checkpoints.reading import list_checkpoints
 from hostkit.inventory.models import Inventory
 from hostkit.transport.connections import Connections
-from tests.contract.servers import SSHD, Fleet
+from tests.contract.servers import SSHD, Fleet, private_fleet
 
 
 def saved(path: Path, step: int, *, numbers: int = 200_000, seed: int = 0) -> Path:
@@ -104,15 +103,8 @@ def ground(tmp_path: Path) -> Ground:
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     if not Path(SSHD).exists():
         pytest.skip("no sshd on this machine")
-    fleet = Fleet(tmp_path_factory.mktemp("sshd"))
-    before = os.environ.get("XDG_DATA_HOME")
-    os.environ["XDG_DATA_HOME"] = str(fleet.root / "data")
-    yield fleet
-    if before is None:
-        del os.environ["XDG_DATA_HOME"]
-    else:
-        os.environ["XDG_DATA_HOME"] = before
-    fleet.stop()
+    with private_fleet(tmp_path_factory.mktemp("sshd")) as fleet:
+        yield fleet
 
 
 @pytest.fixture
