@@ -258,7 +258,10 @@ def test_another_program_with_the_runs_old_pid_is_not_the_run(fleet: Fleet) -> N
     assert status(fleet, inventory=inventory)["verdict"] == "RUNNING"
     training.kill()
     reuse_pid(fleet, training.pid, ["sleep", "1000"])
-    assert fleet.processes("ct200")[training.pid] == ["sleep", "1000"]
+    until(
+        lambda: fleet.processes("ct200").get(training.pid) == ["sleep", "1000"],
+        "the pid taken by another program",
+    )
     assert until_quiet(fleet, inventory)["verdict"] in ("DEAD", "UNKNOWN")
 
 
