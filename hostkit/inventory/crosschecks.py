@@ -190,6 +190,10 @@ def _runs(runs: Entries, hosts: Entries, document: Document) -> Found:
                     else "nothing says which process it is"
                 )
                 yield ("runs", name, "process"), what, f"write exactly one of {', '.join(_PROCESS)}"
+        saved = run.get("checkpoints")
+        if isinstance(saved, dict) and "keep_every" in saved and "keep" not in saved:
+            what = "keep_every says what stays besides the newest, and keep is missing"
+            yield ("runs", name, "checkpoints", "keep_every"), what, "write keep: N beside it, or take it out"
         gpus = run.get("gpus")
         if isinstance(gpus, list):
             whole = [gpu if type(gpu) is int else None for gpu in gpus]  # true is equal to 1, and is no GPU
@@ -296,5 +300,7 @@ def _instead(name: str, known: Entries, kind: str) -> str:
     near = get_close_matches(name.lower(), [other.lower() for other in known], 1, 0.6)
     names = {other.lower(): other for other in known}
     if near:
-        return f"did you mean {names[near[0]]}?"
-    return f"known {kind}s: {', '.join(list(known)[:12])}" if known else f"write it down under {kind}s first"
+        found = names[near[0]]
+        return f"did you mean {found if found.isprintable() else shown(found)}?"
+    told = [other if other.isprintable() else shown(other) for other in list(known)[:12]]
+    return f"known {kind}s: {', '.join(told)}" if known else f"write it down under {kind}s first"

@@ -23,6 +23,8 @@ _WORDS = {  # what other tools call it
     "config": "ssh_config", "interpreter": "python", "become_user": "sudo", "become": "sudo", "steps": "total_steps",
     "max_steps": "total_steps", "num_steps": "total_steps", "gpu": "gpus", "devices": "gpus", "cmd": "command",
     "argv": "args", "workdir": "cwd", "directory": "root", "dir": "root", "interval": "every", "ram": "memory",
+    "keep_last": "keep", "save_total_limit": "keep", "retain": "keep", "retention": "keep", "prefix": "strip",
+    "prefixes": "strip", "keys": "weights", "state_dict": "weights", "step_key": "step",
     "mem": "memory", "timeout": "timeouts", "version": "hostkit", "base_url": "api", "url": "api",
 }  # fmt: skip
 

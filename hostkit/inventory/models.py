@@ -32,11 +32,13 @@ from hostkit.inventory.values import (
     Index,
     Integer,
     Interpreter,
+    KeyPath,
     Leaf,
     Login,
     Module,
     Name,
     Port,
+    Prefix,
     Prompts,
     Regex,
     RootFolder,
@@ -204,10 +206,29 @@ class Checkpoints(Model):
         examples=["step_{step}/checkpoint.pt"],
     )
     every: Count | None = Field(None, description="steps between two saves", examples=[2000])
-    weights: list[Text] = Field(
+    keep: Count | None = Field(
+        None,
+        description="the trainer keeps the newest so many: tells what goes next (hostkit removes nothing)",
+        examples=[3],
+    )
+    keep_every: Count | None = Field(
+        None, description="... and every step that is a multiple of this", examples=[10000]
+    )
+    weights: list[KeyPath] = Field(
         default=[],
-        description="top-level keys that an evaluation needs; default: what the harness loads",
+        description="what an evaluation needs: keys, or names with dots that lead to one, as state.model.drafter; "
+        "default: what the harness loads",
         examples=[["drafter"]],
+    )
+    step: KeyPath | None = Field(
+        None,
+        description="where the step stands inside, as trainer.global_step; default: step, global_step, iteration, …",
+        examples=["trainer.global_step"],
+    )
+    strip: list[Prefix] = Field(
+        default=[],
+        description="what a wrapper puts before names, besides module. and _orig_mod., which always are looked through",
+        examples=[["net."]],
     )
     marker: Leaf | None = Field(
         None, description="file beside the checkpoint that is written last", examples=["DONE"]

@@ -124,6 +124,31 @@ def _leaf(name: str) -> str:
     return name
 
 
+def _key_path(text: str) -> str:
+    if re.search(r"[\[\]]", text):
+        names = ".".join(re.findall(r"\[\s*[\"']?([^\[\]\"']+)[\"']?\s*\]", text)) or "state.model"
+        raise ValueError(
+            f"{shown(text)} is an expression; write names with dots between them, such as {names}"
+        )
+    if text != text.strip() or "" in text.split("."):
+        raise ValueError(
+            f"{shown(text)} has an empty name; write names with dots between them, as state.model"
+        )
+    return text
+
+
+def _prefix(text: str) -> str:
+    if re.search(r"[*?\s\[\]]", text):
+        raise ValueError(
+            f"{shown(text)} is a pattern; write the words that stand before a name, such as module."
+        )
+    if not text.endswith(".") or "" in text[:-1].split("."):
+        raise ValueError(
+            f"{shown(text)} is not a prefix; write it with the dot at its end, {text.strip('.')}."
+        )
+    return text
+
+
 def _web(text: str) -> str:
     if not _URL.fullmatch(text):
         raise ValueError(f"{shown(text)} is not an http address; write one such as http://127.0.0.1:30000/v1")
@@ -176,6 +201,8 @@ Module = Annotated[Text, AfterValidator(_module)]
 Argument = Annotated[Text, AfterValidator(_argument)]
 StepPattern = Annotated[Text, AfterValidator(_step_pattern)]
 Leaf = Annotated[Text, AfterValidator(_leaf)]
+KeyPath = Annotated[Text, AfterValidator(_key_path)]
+Prefix = Annotated[Text, AfterValidator(_prefix)]
 Web = Annotated[Text, AfterValidator(_web)]
 Prompts = Annotated[Text, AfterValidator(_prompts)]
 Regex = Annotated[Text, AfterValidator(regular_expression)]

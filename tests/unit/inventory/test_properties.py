@@ -156,6 +156,7 @@ def entries(model: type) -> st.SearchStrategy[dict[str, Any]]:
         },
     )
 )
+@example({"evals": {"e": {"run": "0"}}, "runs": {"\x1f": {}}})
 @MANY
 def test_any_values_under_the_formats_own_keys(values: dict[str, Any]) -> None:
     outcome(yaml.safe_dump(values, allow_unicode=True).encode("utf-8", "surrogatepass"))
