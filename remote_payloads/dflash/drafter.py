@@ -80,7 +80,8 @@ class Attention(nn.Module):
         self.k_norm = RMSNorm(config.head_dim, config.rms_norm_eps)
 
     def _heads(self, x: Tensor) -> Tensor:
-        return x.view(*x.shape[:-1], -1, self.head_dim).transpose(1, 2)
+        # The number of heads is counted out: an empty context leaves nothing to infer it from.
+        return x.view(*x.shape[:-1], x.shape[-1] // self.head_dim, self.head_dim).transpose(1, 2)
 
     def keys_values(self, x: Tensor, tables: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         """Keys (normed, rotated) and values [B, kv heads, rows, head_dim] of context or block rows."""
