@@ -8,7 +8,9 @@ out, all that holds tensors, and small metadata as plain data. The exit status i
 request: {"op": "look"|"check"|"inspect", "path": "/…", "marker": null, "weights": ["drafter"] | null}
 reply:   what `completeness.examine` says, and `code`: null, or why not in one word; for `inspect` also
          files, top, tensors, metadata, globals, tools. {"op": "list", "path": root, "pattern"} lists a run's,
-         {"op": "summaries", "paths"} says of each the step inside and the size of each top-level key
+         {"op": "summaries", "paths"} says of each the step inside and the size of each top-level key.
+         A foreign layout: "step" (where the step stands, as trainer.global_step), "strip" (prefixes in names), and
+         for summaries "names" (whose bytes are told)
 """
 
 from __future__ import annotations
@@ -24,9 +26,18 @@ import torchzip_inspect
 import torchzip_stream
 from completeness import IncompleteError
 from torchzip_archive import Archive
+from torchzip_inspect import Named
 from torchzip_pickle import PickleError
+from torchzip_select import more_of
 
-NEEDS = ("completeness", "torchzip_archive", "torchzip_inspect", "torchzip_pickle", "torchzip_stream")
+NEEDS = (
+    "completeness",
+    "torchzip_archive",
+    "torchzip_inspect",
+    "torchzip_pickle",
+    "torchzip_select",
+    "torchzip_stream",
+)
 
 
 def check(path: str, marker: str | None = None) -> dict[str, Any]:
@@ -68,7 +79,12 @@ def _guarded(seen: dict[str, Any], look: Any) -> dict[str, Any]:
         )
 
 
-def inspect(path: str, marker: str | None = None, weights: Iterable[str] | None = None) -> dict[str, Any]:
+def inspect(
+    path: str,
+    marker: str | None = None,
+    weights: Iterable[str] | None = None,
+    named: Named | None = None,
+) -> dict[str, Any]:
     """Return `check`, and what the checkpoint holds. `weights`: tell the tensors of these top-level keys only."""
     seen = check(path, marker)
     seen["files"] = torchzip_inspect.files(path)
@@ -76,13 +92,15 @@ def inspect(path: str, marker: str | None = None, weights: Iterable[str] | None 
     if seen["code"] is not None:
         return seen
     wanted = None if weights is None else set(weights)
-    return _guarded(seen, lambda: torchzip_inspect.contents(path, str(seen["format"]), wanted))
+    named = named or Named({})
+    return _guarded(seen, lambda: torchzip_inspect.contents(path, str(seen["format"]), wanted, named))
 
 
-def summary(path: str) -> dict[str, Any]:
-    """Return the step inside and the size of each top-level key, without the tensors."""
-    seen = inspect(path, None, [])
-    return {"path": path, "code": seen["code"], "step": seen.get("step"), "top": seen.get("top", [])}
+def summary(path: str, named: Named) -> dict[str, Any]:
+    """Return the step inside, the bytes of what is named, and the size of each top-level key, without the tensors."""
+    seen = inspect(path, None, [], named)
+    told = {key: seen.get(key) for key in ("path", "code", "step", "named")}
+    return dict(told, top=seen.get("top", []))
 
 
 def serve(request: dict[str, Any]) -> dict[str, Any]:
@@ -91,14 +109,14 @@ def serve(request: dict[str, Any]) -> dict[str, Any]:
     if request["op"] == "list":
         return {"candidates": completeness.candidates(path, request["pattern"], marker)}
     if request["op"] == "summaries":
-        return {"summaries": [summary(one) for one in request["paths"]]}
+        return {"summaries": [summary(one, Named(request)) for one in request["paths"]]}
     if request["op"] == "plan":
-        return torchzip_stream.plan(path, request.get("keys"))
+        return torchzip_stream.plan(path, request.get("keys"), **more_of(request))
     if request["op"] == "look":
         return dict(completeness.examine(path, marker))
     if request["op"] == "check":
         return check(path, marker)
-    return inspect(path, marker, request.get("weights"))
+    return inspect(path, marker, request.get("weights"), Named(request))
 
 
 class _Parser(argparse.ArgumentParser):
@@ -113,20 +131,23 @@ def main(argv: list[str]) -> int:
     parser.add_argument("file")
     parser.add_argument("out", nargs="?")
     parser.add_argument("--keys", type=lambda text: text.split(","))
+    parser.add_argument(
+        "--strip", type=lambda text: text.split(","), default=[], help="prefixes such as net."
+    )
     parser.add_argument("--from", dest="begin", type=int, default=0)
     parser.add_argument("--rate", type=int, help="bytes a second at most")
     asked = parser.parse_args(argv)
-    exactly = asked.keys is not None
+    exactly, more = asked.keys is not None, {"strip": asked.strip}
     answer = sys.stdout
     if asked.op == "copy":
         if asked.out is None:
             parser.error("copy FILE OUT: where to?")
-        reply = torchzip_stream.copy(asked.file, asked.out, asked.keys, exactly, asked.rate)
+        reply = torchzip_stream.copy(asked.file, asked.out, asked.keys, exactly, asked.rate, **more)
     elif asked.op == "stream":
         answer = sys.stderr
-        reply = torchzip_stream.stream(asked.file, asked.keys, exactly, asked.begin, asked.rate)
+        reply = torchzip_stream.stream(asked.file, asked.keys, exactly, asked.begin, asked.rate, **more)
     elif asked.op == "plan":
-        reply = torchzip_stream.plan(asked.file, asked.keys, exactly)
+        reply = torchzip_stream.plan(asked.file, asked.keys, exactly, **more)
     else:
         reply = serve({"op": asked.op, "path": asked.file})
     print(json.dumps(reply), file=answer)

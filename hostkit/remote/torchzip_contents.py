@@ -17,6 +17,8 @@ MAX_TENSORS = 150_000  # and tell its tensors until the memory is full
 MAX_DEPTH = 100  # names from the top to a tensor
 MAX_PLAIN = 4_000  # values of small metadata that are told
 MAX_TEXT = 4_000  # characters of one text that are told
+MAX_SIZES = 64  # dimensions of a tensor; torch allows as many
+MOST = 1 << 62  # no size or offset is larger: a number without bounds takes long to write down
 
 ITEM = {
     "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2,
@@ -56,12 +58,12 @@ class Storage:
 
     def __init__(self, reference: Any) -> None:
         fits = isinstance(reference, tuple) and len(reference) >= 5 and reference[0] == "storage"
-        if not fits or not isinstance(reference[1], Global) or not isinstance(reference[4], int):
+        if not fits or not isinstance(reference[1], Global) or type(reference[4]) is not int:
             raise PickleError("it refers to something that is no storage of torch")
         name = STORAGES.get(reference[1].name)
-        if name is None or reference[4] < 0:
+        if name is None or not 0 <= reference[4] < MOST or not isinstance(reference[2], str):
             raise PickleError("storage type %s is not known" % reference[1])
-        self.key = str(reference[2])
+        self.key = reference[2]
         self.dtype = name
         self.bytes: int = reference[4] * ITEM[name]
 
@@ -75,8 +77,8 @@ class Tree:
 
     def top(self) -> list[tuple[str, Any]]:
         """Return the top-level entries; a pickle that is one object has a single nameless one."""
-        pairs = _pairs(self.root)
-        return [("", self.root)] if pairs is None else [(_text(key), value) for key, value in pairs]
+        pairs = pairs_of(self.root)
+        return [("", self.root)] if pairs is None else [(text_of(key), value) for key, value in pairs]
 
     def tensors(self, value: Any, path: tuple[str, ...] = ()) -> list[dict[str, Any]]:
         """Return every tensor below a value, in the order of the pickle."""
@@ -122,8 +124,8 @@ def tensor(value: Any) -> dict[str, Any] | None:
         return None
     storage = Storage(args[0].reference)
     shape, stride = _numbers(args[2]), _numbers(args[3])
-    if shape is None or stride is None or not isinstance(args[1], int):
-        raise PickleError("a tensor's shape is not made of numbers")
+    if shape is None or stride is None or type(args[1]) is not int or not 0 <= args[1] < MOST:
+        raise PickleError("a tensor's shape or place is not made of numbers")
     dtype = storage.dtype
     if name.endswith("_v3") and len(args) > 6 and isinstance(args[6], Global):
         dtype = args[6].name
@@ -152,12 +154,12 @@ def _own(one: Global) -> bool:
 def _numbers(value: Any) -> list[int] | None:
     if isinstance(value, Call) and str(value.function) == "torch.Size" and value.args:
         value = value.args[0]
-    if isinstance(value, (tuple, list)) and all(type(one) is int and 0 <= one < 1 << 62 for one in value):
-        return list(value)
-    return None
+    if not isinstance(value, (tuple, list)) or len(value) > MAX_SIZES:
+        return None
+    return list(value) if all(type(one) is int and 0 <= one < MOST for one in value) else None
 
 
-def _pairs(value: Any) -> list[tuple[Any, Any]] | None:
+def pairs_of(value: Any) -> list[tuple[Any, Any]] | None:
     """Return the entries of a dictionary, or of what behaves as one; None for all else."""
     if isinstance(value, Dict):
         return value.pairs
@@ -171,9 +173,9 @@ def _pairs(value: Any) -> list[tuple[Any, Any]] | None:
 
 def _children(value: Any) -> Iterator[tuple[str, Any]]:
     """Yield what a value holds, one after the other: a list may hold a million times the same."""
-    pairs = _pairs(value)
+    pairs = pairs_of(value)
     if pairs is not None:
-        yield from ((_text(key), below) for key, below in pairs)
+        yield from ((text_of(key), below) for key, below in pairs)
     elif isinstance(value, (list, tuple)):
         yield from ((str(number), below) for number, below in enumerate(value))
     elif isinstance(value, Set):
@@ -184,10 +186,11 @@ def _children(value: Any) -> Iterator[tuple[str, Any]]:
         if isinstance(value.state, (Dict, tuple)):
             yield from _children(value.state)
         yield from _children(value.items)
-        yield from ((_text(key), below) for key, below in value.pairs)
+        yield from ((text_of(key), below) for key, below in value.pairs)
 
 
-def _text(key: Any) -> str:
+def text_of(key: Any) -> str:
+    """Return a dictionary's key as text."""
     return (
         key
         if isinstance(key, str)
@@ -250,7 +253,7 @@ class _Plain:
 
     def key(self, key: Any) -> Any:
         """Tell a dictionary's key."""
-        return key if self.keep and isinstance(key, (int, float, bool)) else _text(key)
+        return key if self.keep and isinstance(key, (int, float, bool)) else text_of(key)
 
     def tell(self, value: Any, depth: int) -> Any:
         self.left -= 1
@@ -271,7 +274,7 @@ class _Plain:
         found = tensor(value)
         if found is not None:
             return self.cut({"tensor": found["shape"], "dtype": found["dtype"]})
-        pairs = _pairs(value)
+        pairs = pairs_of(value)
         if pairs is not None:
             return {self.key(key): self.tell(below, depth + 1) for key, below in pairs[: self.left + 1]}
         if isinstance(value, (list, tuple, Set)):
@@ -296,19 +299,19 @@ class _Plain:
             return teller(args)
         if isinstance(value.state, Dict):
             fields = {
-                _text(key): self.tell(below, depth + 1) for key, below in value.state.pairs[: self.left + 1]
+                text_of(key): self.tell(below, depth + 1) for key, below in value.state.pairs[: self.left + 1]
             }
             return fields if name == "argparse.Namespace" else {"object": name, "fields": fields}
         return self.cut({"object": name})
 
 
 def _path(args: tuple[Any, ...]) -> str:
-    parts = [str(part) for part in args]
+    parts = [_text(part) for part in args]
     return "/" + "/".join(parts[1:]) if parts[:1] == ["/"] else "/".join(parts)
 
 
 def _device(args: tuple[Any, ...]) -> str:
-    return ":".join(str(part) for part in args)
+    return ":".join(_text(part) for part in args)
 
 
 def _size(args: tuple[Any, ...]) -> Any:

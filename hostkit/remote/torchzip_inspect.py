@@ -15,10 +15,11 @@ from typing import Any
 import completeness
 import torchzip_archive
 import torchzip_contents
+import torchzip_paths
 from torchzip_archive import Archive
 from torchzip_pickle import MAX_BYTES
 
-NEEDS = ("completeness", "torchzip_archive", "torchzip_contents", "torchzip_pickle")
+NEEDS = ("completeness", "torchzip_archive", "torchzip_contents", "torchzip_paths", "torchzip_pickle")
 
 TENSORS_TOLD = 20_000
 STEP_NAMES = ("step", "global_step", "iteration", "iter", "num_steps", "steps")
@@ -45,23 +46,35 @@ def files(path: str) -> list[dict[str, Any]]:
     return out
 
 
-def contents(path: str, form: str, wanted: set[str] | None) -> dict[str, Any]:
+class Named:
+    """What an inventory says of the layout: where the step stands, whose bytes are told, what wrappers put before."""
+
+    def __init__(self, request: dict[str, Any]) -> None:
+        self.step: str | None = request.get("step")
+        self.weights: list[str] = list(request.get("names") or [])
+        self.strip: tuple[str, ...] = tuple(request.get("strip") or ())
+
+
+def contents(path: str, form: str, wanted: set[str] | None, named: Named) -> dict[str, Any]:
     """Return step, metadata, globals, the top-level keys, and the tensors below the wanted ones."""
     metadata: dict[str, Any] = {}
+    inside: Any = None
     told: dict[str, Any] = {"globals": [], "top": [], "tensors": []}
     if form == "torch-zip":
         with Archive(path) as archive:
-            _from_tree(torchzip_archive.tree(archive), wanted, told, metadata, archive)
+            inside = _from_tree(torchzip_archive.tree(archive), wanted, told, metadata, archive, named)
     elif form == "torch-legacy":
-        _from_tree(torchzip_archive.legacy(path), wanted, told, metadata, None)
+        inside = _from_tree(torchzip_archive.legacy(path), wanted, told, metadata, None, named)
     elif form == "dcp":
         with open(os.path.join(path, ".metadata"), "rb") as file:
             tree, _ = torchzip_contents.load(file.read(MAX_BYTES + 1))
         told["globals"] = tree.foreign
         told["top"] = [_entry(key, [], None) for key, _ in tree.top()]
     else:
-        _from_safetensors(path, form, wanted, told, metadata)
+        inside = _from_safetensors(path, form, wanted, told, metadata, named)
     step = next((metadata[name] for name in STEP_NAMES if name in metadata), None)
+    if named.step is not None:
+        step = inside
     beside = os.path.join(path if os.path.isdir(path) else os.path.dirname(path), "config.json")
     if "config" not in metadata and os.path.isfile(beside):
         metadata["config"] = _json(beside)
@@ -77,10 +90,14 @@ def _from_tree(
     told: dict[str, Any],
     metadata: dict[str, Any],
     archive: Archive | None,
-) -> None:
+    named: Named,
+) -> Any:
+    """Fill in what is told, and return what stands where the step is said to stand."""
     told["globals"] = tree.foreign
+    tensors = []
     for key, value in tree.top():
         found = tree.tensors(value, (key,) if key else ())
+        tensors += found if named.weights else []
         plain = None
         if not found:
             plain = metadata[key] = tree.plain(value)
@@ -89,11 +106,22 @@ def _from_tree(
         told["top"].append(_entry(key, found, plain))
         if wanted is None or key in wanted:
             told["tensors"].extend(found)
+    told["named"] = {one: torchzip_paths.bytes_below(tensors, one, named.strip) for one in named.weights}
+    inside = torchzip_paths.value_at(tree, named.step, named.strip) if named.step is not None else None
+    number = torchzip_contents.tensor(inside)
+    if number is not None:
+        return _number(archive, number) if archive is not None else None
+    return inside
 
 
 def _from_safetensors(
-    path: str, form: str, wanted: set[str] | None, told: dict[str, Any], metadata: dict[str, Any]
-) -> None:
+    path: str,
+    form: str,
+    wanted: set[str] | None,
+    told: dict[str, Any],
+    metadata: dict[str, Any],
+    named: Named,
+) -> Any:
     parts = [path]
     if os.path.isdir(path):
         parts = completeness.folder_parts(path)[1]
@@ -127,9 +155,11 @@ def _from_safetensors(
         if isinstance(more, dict) and "global_step" in more:
             metadata.setdefault("global_step", more["global_step"])
     told["top"] = [_entry("", found, None)]
+    told["named"] = {one: torchzip_paths.bytes_below(found, one, named.strip) for one in named.weights}
     told["tensors"] = [
         one for one in found if wanted is None or one["path"][0].split(".")[0] in wanted
     ] or found
+    return metadata.get(named.step) if named.step is not None else None
 
 
 _SAFETENSORS = {
@@ -160,7 +190,8 @@ def _number(archive: Archive, found: dict[str, Any]) -> Any:
         return None
     data = archive.read(archive.top + "data/" + found["storage"], 4096)
     width = struct.calcsize(form)
-    return struct.unpack(form, data[found["offset"] * width :][:width])[0]
+    part = data[found["offset"] * width :][:width]
+    return struct.unpack(form, part)[0] if len(part) == width else None
 
 
 def _whole(value: Any) -> int | None:

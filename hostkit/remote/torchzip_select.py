@@ -19,18 +19,19 @@ from typing import Any
 import completeness
 import torchzip_archive
 import torchzip_contents
+import torchzip_paths
 import torchzip_polite
 from completeness import IncompleteError
 from torchzip_archive import Archive
 from torchzip_emit import Emitter
-from torchzip_pickle import Dict, PickleError
+from torchzip_paths import MissingError, Picked
 
 NEEDS = (
     "completeness",
     "torchzip_archive",
     "torchzip_contents",
     "torchzip_emit",
-    "torchzip_pickle",
+    "torchzip_paths",
     "torchzip_polite",
 )
 
@@ -46,6 +47,35 @@ class SelectError(Exception):
         super().__init__(what)
         self.code = code
         self.more = more
+
+
+class Asked:
+    """What is taken out of a file, as a request says it.
+
+    `keys`: keys, or names with dots that lead to them, whose tensors are wanted; None: every key that holds
+    tensors. What holds none comes as plain data, or only the named ones with `exactly`. `step`: where the step
+    stands, which comes too. `strip`: prefixes of wrappers in names, besides the usual. `harness`: have the weights
+    also where the bundled harness looks for them.
+    """
+
+    def __init__(
+        self,
+        keys: list[str] | None,
+        exactly: bool = False,
+        *,
+        step: str | None = None,
+        strip: tuple[str, ...] = (),
+        harness: bool = False,
+    ) -> None:
+        self.keys = keys
+        self.exactly = exactly
+        self.step = step
+        self.strip = tuple(strip)
+        self.harness = harness
+
+    def document(self) -> dict[str, Any]:
+        """Return it as a request says it."""
+        return {"step": self.step, "strip": list(self.strip), "harness": self.harness}
 
 
 class Piece:
@@ -67,50 +97,35 @@ class Piece:
 class Layout:
     """The output, laid out."""
 
-    def __init__(self, path: str, keys: list[str] | None, exactly: bool) -> None:
+    def __init__(self, path: str, asked: Asked) -> None:
         self.pieces: list[Piece] = []
         self.size = 0
         self.dropped: list[str] = []
         self.kept: list[str] = []
-        self.keys = keys
+        self.asked = asked
         self.wanted_bytes = 0
         self.unrecorded = 0
         self.identity = identity(path)
         with Archive(path) as archive:
-            emitter, made = self._selected(archive, keys, exactly)
+            emitter, made = self._selected(archive, asked)
             self._write(archive, emitter, made)
 
-    def _selected(self, archive: Archive, keys: list[str] | None, exactly: bool) -> tuple[Emitter, bytes]:
+    def _selected(self, archive: Archive, asked: Asked) -> tuple[Emitter, bytes]:
         tree = torchzip_archive.tree(archive)
-        entries = tree.top()
-        there = [key for key, _ in entries]
-        missing = [key for key in keys or [] if key not in there]
-        if missing or entries[0][0] == "":
-            raise SelectError(
-                "missing-key",
-                "no key %s; there are: %s" % (", ".join(missing), ", ".join(there[:40])),
-                keys=there,
-            )
-        out = Dict()
-        for key, value in entries:
-            tensors = bool(tree.tensors(value))
-            named = keys is not None and key in keys
-            if tensors and (named or keys is None):
-                out.pairs.append((key, value))
-            elif not tensors and (named or not exactly):
-                try:  # plain data, so that no allow-list is needed to load it
-                    out.pairs.append((key, tree.whole(value)))
-                except PickleError as why:
-                    if named:
-                        raise SelectError("layout", "key %s: %s" % (key, why)) from None
-                    self.dropped.append(key)
-                    continue
-            else:
-                self.dropped.append(key)
-                continue
-            self.kept.append(key)
+        if torchzip_contents.pairs_of(tree.root) is None:
+            raise SelectError("missing-key", "it has no keys: it is one object", keys=[])
+        keys = asked.keys
+        if keys is not None and asked.step is not None:
+            keys = [*keys, *([asked.step] if asked.step not in keys else [])]
+        try:
+            picked = Picked(tree, keys, asked.strip, asked.exactly)
+        except MissingError as why:
+            raise SelectError("missing-key", str(why), keys=why.there) from None
+        if asked.harness and asked.keys:
+            torchzip_paths.for_harness(picked, asked.keys, asked.step, asked.strip)
+        self.kept, self.dropped = picked.kept, picked.dropped
         emitter = Emitter()
-        made = emitter.pickle(out)
+        made = emitter.pickle(picked.out)
         again, _ = torchzip_contents.load(made)
         if again.foreign:
             raise SelectError(
@@ -213,7 +228,8 @@ class Layout:
             "size": self.size,
             "wanted_bytes": self.wanted_bytes,
             "crc_unrecorded": self.unrecorded,
-            "keys": self.keys,
+            "keys": self.asked.keys,
+            "asked": self.asked.document(),
             "kept": self.kept,
             "dropped": self.dropped,
             "identity": self.identity,
@@ -242,11 +258,15 @@ def identity(path: str, descriptor: int | None = None) -> dict[str, int]:
     return {"size": look.st_size, "mtime_ns": look.st_mtime_ns, "inode": look.st_ino}
 
 
-def lay_out(path: str, keys: list[str] | None, exactly: bool = False) -> Layout:
+def more_of(request: dict[str, Any]) -> dict[str, Any]:
+    """Return what a request says of the selection besides its keys."""
+    return {key: request[key] for key in ("step", "strip", "harness") if key in request}
+
+
+def lay_out(path: str, keys: list[str] | None, exactly: bool = False, **more: Any) -> Layout:
     """Return the layout for a whole torch file. Raises SelectError, IncompleteError, PickleError, OSError.
 
-    `keys`: top-level keys whose tensors are wanted; keys without tensors come as plain data, or only the named
-    ones with `exactly`. None: every key that holds tensors.
+    What may be asked for is said at `Asked`.
     """
     seen = completeness.examine(path)
     if not seen["complete"]:
@@ -255,4 +275,4 @@ def lay_out(path: str, keys: list[str] | None, exactly: bool = False) -> Layout:
         raise SelectError(
             "layout", "keys can be taken out of torch zip files only, not of %s" % seen["format"]
         )
-    return Layout(path, keys, exactly)
+    return Layout(path, Asked(keys, exactly, **more))

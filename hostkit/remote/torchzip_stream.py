@@ -20,7 +20,7 @@ import torchzip_polite
 import torchzip_select
 from completeness import IncompleteError
 from torchzip_pickle import PickleError
-from torchzip_select import Layout, SelectError
+from torchzip_select import Layout, SelectError, more_of
 
 NEEDS = ("completeness", "torchzip_pickle", "torchzip_polite", "torchzip_select")
 
@@ -31,9 +31,9 @@ class CrcError(Exception):
     """A record does not have its recorded CRC; the message names it."""
 
 
-def plan(path: str, keys: list[str] | None, exactly: bool = False) -> dict[str, Any]:
+def plan(path: str, keys: list[str] | None, exactly: bool = False, **more: Any) -> dict[str, Any]:
     """Return the layout's document; or `code` and `reason` why there is none."""
-    return guarded(lambda: torchzip_select.lay_out(path, keys, exactly).document())
+    return guarded(lambda: torchzip_select.lay_out(path, keys, exactly, **more).document())
 
 
 def guarded(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -122,7 +122,7 @@ def wire(request: dict[str, Any]) -> None:
         _write(out, data)
 
     def work() -> dict[str, Any]:
-        layout = torchzip_select.lay_out(request["path"], request["keys"])
+        layout = torchzip_select.lay_out(request["path"], request["keys"], **more_of(request))
         if layout.document()["digest"] != request["digest"]:
             raise SelectError("changed", "the source changed after it was looked at")
         return send(layout, request["path"], block, request["begin"], request.get("rate"))
@@ -139,11 +139,13 @@ def _write(descriptor: int, data: Any) -> None:
         view = view[os.write(descriptor, view) :]
 
 
-def copy(path: str, target: str, keys: list[str] | None, exactly: bool, rate: int | None) -> dict[str, Any]:
+def copy(
+    path: str, target: str, keys: list[str] | None, exactly: bool, rate: int | None, **more: Any
+) -> dict[str, Any]:
     """Write the selection to a file of this machine: `.part`, proven, flushed, then its name."""
 
     def work() -> dict[str, Any]:
-        layout = torchzip_select.lay_out(path, keys, exactly)
+        layout = torchzip_select.lay_out(path, keys, exactly, **more)
         part = target + ".part"
         begin = resumed = proven(part, layout)
         free = os.statvfs(os.path.dirname(os.path.abspath(target)))
@@ -156,8 +158,8 @@ def copy(path: str, target: str, keys: list[str] | None, exactly: bool, rate: in
             if begin < layout.size:
                 told = _write_part(layout, path, part, begin, rate)
         os.rename(part, target)
-        more = {"kept": layout.kept, "dropped": layout.dropped, "wanted_bytes": layout.wanted_bytes}
-        return dict(told, resumed_at=resumed, **more)
+        said = {"kept": layout.kept, "dropped": layout.dropped, "wanted_bytes": layout.wanted_bytes}
+        return dict(told, resumed_at=resumed, **said)
 
     return guarded(work)
 
@@ -196,11 +198,13 @@ def proven(part: str, layout: Layout) -> int:
     return good
 
 
-def stream(path: str, keys: list[str] | None, exactly: bool, begin: int, rate: int | None) -> dict[str, Any]:
+def stream(
+    path: str, keys: list[str] | None, exactly: bool, begin: int, rate: int | None, **more: Any
+) -> dict[str, Any]:
     """Write the selection's bytes from `begin` to standard output."""
     return guarded(
         lambda: send(
-            torchzip_select.lay_out(path, keys, exactly),
+            torchzip_select.lay_out(path, keys, exactly, **more),
             path,
             lambda data: _write(sys.stdout.fileno(), data),
             begin,
