@@ -14,6 +14,7 @@ from hostkit.identity import Identity
 from hostkit.practice.root import JOB_MARK, MARK, Root
 
 _PROC = Path("/proc")
+_KERNEL_THREAD = 0x00200000  # PF_KTHREAD among the flags of /proc/PID/stat
 
 
 def _stat(pid: int | str) -> list[str]:
@@ -82,17 +83,40 @@ def marked(root: Root) -> list[Identity]:
     """
     mark, job = os.fsencode(f"{MARK}={root.path}"), os.fsencode(f"{JOB_MARK}={root.path}/")
     found = []
-    for folder in _PROC.iterdir():
-        if not folder.name.isdigit() or int(folder.name) == os.getpid():
-            continue
-        try:
-            entries = (folder / "environ").read_bytes().split(b"\0")
-        except OSError:
-            continue  # another user's, or gone
-        ours = any(entry == mark or entry.startswith(job) for entry in entries)
-        if ours and (who := of(int(folder.name))) is not None:
-            found.append(who)
+    asked = [int(folder.name) for folder in _PROC.iterdir() if folder.name.isdigit()]
+    for _ in range(50):
+        unclear = []
+        for pid in asked:
+            variables = _variables(pid) if pid != os.getpid() else []
+            if variables is None:
+                unclear.append(pid)
+            elif (
+                any(one == mark or one.startswith(job) for one in variables) and (who := of(pid)) is not None
+            ):
+                found.append(who)
+        if not unclear:
+            break
+        asked = unclear
+        time.sleep(0.01)
     return found
+
+
+def _variables(pid: int) -> list[bytes] | None:
+    """Return a process's environment, empty where it is not ours to see; None amid its exec, when nobody can see it."""
+    place = _PROC / str(pid)
+    try:
+        # looked at twice: between the two it may have come through
+        for _ in range(2):
+            if variables := (place / "environ").read_bytes():
+                return variables.split(b"\0")
+            if not (place / "cmdline").read_bytes():
+                break
+        else:
+            return []  # it has words, and truly no variables
+        fields = _stat(pid)
+    except OSError:
+        return []  # another user's, or gone
+    return [] if fields[0] in "ZX" or int(fields[6]) & _KERNEL_THREAD else None
 
 
 def send(who: Identity, number: signal.Signals) -> bool:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from typing import Any, Dict, List, Optional, Set
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 _PIDFD_SEND_SIGNAL, _PIDFD_OPEN = 424, 434  # the same numbers on every architecture that Linux numbers anew
+_KERNEL_THREAD = 0x00200000  # PF_KTHREAD among the flags of /proc/PID/stat
 _TO_GROUP = 4  # PIDFD_SIGNAL_PROCESS_GROUP, since Linux 6.9
 
 
@@ -128,6 +130,16 @@ def _send_by(handle: int, number: int, flags: int) -> bool:
     return library is not None and library.syscall(_PIDFD_SEND_SIGNAL, handle, number, None, flags) == 0
 
 
+def gone(known: List[Dict[str, Any]], patience: float) -> bool:
+    """Wait until none of these recorded processes lives; one that was killed may need the CPU to end."""
+    ends = time.monotonic() + patience
+    while any(whereabouts(one) == "alive" for one in known):
+        if time.monotonic() > ends:
+            return False
+        time.sleep(0.02)
+    return True
+
+
 def descendants(root: int) -> Set[int]:
     """Return the pids of all descendants of `root`, zombies left out."""
     children = _children_by_kernel if os.path.exists("/proc/self/task/%d/children" % os.getpid()) else None
@@ -173,11 +185,34 @@ def everyone() -> List[int]:
 
 def marked(marker: bytes) -> List[int]:
     """Return the living processes whose environment holds exactly `marker` (NAME=value)."""
-    found = []
-    for pid in everyone():
-        if marker in (read("/proc/%d/environ" % pid) or b"").split(b"\0") and identity(pid) is not None:
-            found.append(pid)
+    found, asked = [], everyone()
+    for _ in range(50):
+        unclear = []
+        for pid in asked:
+            variables = _variables(pid)
+            if variables is None:
+                unclear.append(pid)
+            elif marker in variables and identity(pid) is not None:
+                found.append(pid)
+        if not unclear:
+            break
+        asked = unclear
+        time.sleep(0.01)
     return found
+
+
+def _variables(pid: int) -> Optional[List[bytes]]:
+    """Return a process's environment, empty where it may not be seen; None amid its exec, when nobody can see it."""
+    for _ in range(2):  # between the two looks it may have come through
+        variables = read("/proc/%d/environ" % pid)
+        if variables or variables is None:
+            return (variables or b"").split(b"\0")
+        if not read("/proc/%d/cmdline" % pid):
+            break
+    else:
+        return []  # it has words, and truly no variables
+    fields = stat_fields(pid)
+    return [] if fields is None or fields[0] in "ZX" or int(fields[6]) & _KERNEL_THREAD else None
 
 
 def resident(pids: Set[int]) -> int:

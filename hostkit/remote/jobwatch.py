@@ -19,6 +19,7 @@ import jobfolder
 import joblevers
 import jobpayload
 import jobprocess
+import low_priority
 
 _WATCHED = (signal.SIGCHLD, signal.SIGTERM)
 _SPARE = 32 << 10  # kept on the disk, so that the last status still fits when the payload has filled it
@@ -32,7 +33,7 @@ class Watch:
         self.spec = spec
         self.limits: Dict[str, Any] = spec.get("limits") or {}
         self.memory: int = int(self.limits.get("memory_bytes") or 0)
-        self.levers: List[joblevers.Lever] = []
+        self.levers: List[low_priority.Lever] = []
         self.payload = 0
         self.started = time.time()
         self.clock = time.monotonic()
@@ -56,8 +57,10 @@ class Watch:
             self._watch()
             self._finish(self._verdict())
         except Exception as error:
-            if self.payload and jobprocess.identity(self.payload) is not None:
+            payload = jobprocess.identity(self.payload) if self.payload else None
+            if payload is not None:
                 os.killpg(self.payload, signal.SIGKILL)
+                jobprocess.gone([payload], 10)
             self._sweep()
             trace = traceback.format_exc().splitlines()[-6:]
             self._finish(
@@ -134,7 +137,9 @@ class Watch:
         by_watchdog = bool(self.memory) and not self._real("memory-cgroup")
         if by_watchdog:
             self.levers.append(
-                joblevers.lever("memory-watchdog", True, "resident memory of the group, four looks a second")
+                low_priority.lever(
+                    "memory-watchdog", True, "resident memory of the group, four looks a second"
+                )
             )
             jobfolder.write(self.path, "status.json", self._status({"state": "running"}))
         wall = self.limits.get("wall_seconds")

@@ -202,16 +202,13 @@ def _end_lost(path: str, who: Optional[Dict[str, Any]], grace: float, lived: boo
     before = jobfolder.state(path)
     if before["state"] in jobfolder.FINAL and not before.get("survivors"):
         return before
-    ended: List[int] = []
+    ended: List[Dict[str, Any]] = []
     if who is not None:
         lived = _end_group(who, grace) or lived
         known = [jobprocess.identity(pid) for pid in jobfolder.survivors(path, who)]
         still = set(jobfolder.survivors(path, who))  # marked before and after the identity was read
-        ended = [
-            one["pid"]
-            for one in known
-            if one and one["pid"] in still and jobprocess.send(one, signal.SIGKILL)
-        ]
+        ended = [one for one in known if one and one["pid"] in still and jobprocess.send(one, signal.SIGKILL)]
+        jobprocess.gone(ended + [part for part in (who.get("payload"),) if part], 10)
     _clear(before)
     state, reason = (
         ("cancelled", "cancelled, its supervisor was lost") if lived else ("lost", before["reason"])
@@ -219,7 +216,7 @@ def _end_lost(path: str, who: Optional[Dict[str, Any]], grace: float, lived: boo
     status: Dict[str, Any] = {key: before[key] for key in ("levers", "limits", "started_at") if key in before}
     evidence = list(before.get("evidence") or [])
     if ended:
-        evidence.append("ended by cancel: %s" % ", ".join(map(str, ended)))
+        evidence.append("ended by cancel: %s" % ", ".join(str(one["pid"]) for one in ended))
     status.update(
         schema="hostkit.job-status/1", state=state, reason=reason, evidence=evidence, exit=None, signal=None
     )

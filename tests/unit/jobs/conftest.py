@@ -54,8 +54,8 @@ class Bench:
         return until(lambda: text if word in (text := self.out(job)) else None, f"{word!r} in the output")
 
 
-def until(look: Callable[[], T | None], what: str, patience: float = 30) -> T:
-    """Wait for a condition."""
+def until(look: Callable[[], T | None], what: str, patience: float = 100) -> T:
+    """Wait for a condition. Jobs have the lowest priority: where the machine is busy, they take their time."""
     ends = time.monotonic() + patience
     while not (found := look()):
         assert time.monotonic() < ends, f"waited in vain for {what}"

@@ -68,6 +68,8 @@ def forged(bench: Any, **changes: Any) -> tuple[str, Path]:
     """Run a job to its end, and rewrite its record as if it had never written a status."""
     state = bench.run(bench.spec("print(1)", name=json.dumps(changes, default=str)))
     folder = bench.state / "jobs" / state.job
+    # the last status stands a moment before its writer, which holds the claim, has ended
+    assert jobprocess.gone([state.identity.supervisor.model_dump()], 100)
     (folder / "status.json").unlink()
     who = json.loads((folder / "identity.json").read_text())
     for part in ("supervisor", "payload"):

@@ -88,25 +88,38 @@ def test_a_launch_returns_at_once_though_a_grandchild_keeps_every_stream(bench: 
     )
     begin = time.monotonic()
     state = bench.launch(bench.spec(code))
-    assert time.monotonic() - begin < 10
+    assert time.monotonic() - begin < 100  # and not the grandchild's ten minutes
     assert state.state == "running" and not gone(payload_pid(state))
     grandchild = int(bench.wait_for_output(state.job, "\n").split()[1])
     assert jobs.cancel(bench.transport, bench.host, state.job).state == "cancelled"
     assert gone(grandchild)
 
 
-def test_a_job_is_in_its_own_session_with_no_descriptor_of_ours(bench: Any) -> None:
+def foreign_files(pid: int, own: Path) -> list[str]:
+    """Return what a process has open beside the empty device, pipes and what lies in its state folder."""
+    links = [_link(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()]
+    return [link for link in links if link and not link.startswith(("/dev/null", str(own), "pipe:"))]
+
+
+def _link(entry: Path) -> str | None:
+    try:
+        return os.readlink(entry)
+    except FileNotFoundError:  # closed since it was listed
+        return None
+
+
+def test_a_job_is_in_its_own_session_with_no_descriptor_of_ours(
+    bench: Any, waiting: Callable[..., Any]
+) -> None:
     with (bench.state.parent / "lock").open("w") as lock:
         os.set_inheritable(lock.fileno(), True)
         state = bench.launch(bench.spec(SLEEPER))
         bench.wait_for_output(state.job, "up")  # an interpreter that starts has files of its own open
         pid = payload_pid(state)
         assert os.getsid(pid) == pid and os.getsid(supervisor_pid(state)) not in (pid, os.getsid(0))
-        for process in (pid, supervisor_pid(state)):
-            links = [os.readlink(entry) for entry in Path(f"/proc/{process}/fd").iterdir()]
-            assert not [
-                link for link in links if not link.startswith(("/dev/null", str(bench.state), "pipe:"))
-            ]
+        assert not foreign_files(pid, bench.state)
+        # each second it has a file of /proc or of its control group open for a moment
+        waiting(lambda: not foreign_files(supervisor_pid(state), bench.state), "a supervisor at rest")
         assert sorted(entry.name for entry in Path(f"/proc/{pid}/fd").iterdir()) == ["0", "1", "2"]
 
 
@@ -251,7 +264,7 @@ def test_wait_hands_on_every_byte_once_and_in_order(bench: Any) -> None:
         state.job,
         progress=lambda _, data: seen.extend(data),
         hold=0.3,
-        timeout=60,
+        timeout=120,
     )
     assert ended.state == "done"
     expected = "".join(f"line {i}\n" for i in range(300)) + "x" * 3_000_000 + "\n"

@@ -122,7 +122,10 @@ def test_groups_of_a_lost_supervisor_are_cleared_by_a_later_launch(
     waiting(cleared, "the end of its groups")
 
 
-EATER = "import time; print('up', flush=True); held = []\nwhile True: held.append(b'x' * 2**20); time.sleep(0.001)"
+# slowly: a watchdog that looks late must still come before the process's own limit
+EATER = (
+    "import time; print('up', flush=True); held = []\nwhile True: held.append(b'x' * 2**20); time.sleep(0.01)"
+)
 
 
 @pytest.mark.report("g3", "g11")

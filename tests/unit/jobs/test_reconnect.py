@@ -114,7 +114,7 @@ def test_a_bounded_wait_ends_though_nothing_is_reached() -> None:
     begin = time.monotonic()
     with pytest.raises(UnreachableError):
         jobs.wait(answering(LOST), HOST, JOB, timeout=0.2)
-    assert time.monotonic() - begin < 10
+    assert time.monotonic() - begin < 100
 
 
 def test_output_that_a_finished_job_left_is_read_to_its_end() -> None:

@@ -38,7 +38,7 @@ def hostkit(bench: Any, tmp_path: Path) -> Any:
             capture_output=True,
             text=True,
             env=env,
-            timeout=60,
+            timeout=120,
             check=False,
         )
 

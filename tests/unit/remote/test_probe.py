@@ -74,7 +74,7 @@ def processes_of_session(session: int) -> list[int]:
     return [pid for pid, row in processes.table()[0].items() if row["session"] == session]
 
 
-def until(condition: Callable[[], Any], seconds: float = 20) -> Any:
+def until(condition: Callable[[], Any], seconds: float = 100) -> Any:
     end = time.monotonic() + seconds
     while not (value := condition()):
         assert time.monotonic() < end, "it did not come about in time"
@@ -400,9 +400,9 @@ def test_ages_come_from_start_ticks_and_the_kernel_s_clock_agrees_with_file_date
     reply = probe.serve({"runs": {"it": {"process": {"script": here.name}}}})
     clock = reply["clock"]
     assert clock["sane"]
-    assert abs(clock["kernel"] - before) < 2
+    assert before - 1 <= clock["kernel"] <= time.time() + 1
     age = (clock["now_ticks"] - reply["runs"]["it"]["processes"][0]["start_ticks"]) / clock["hz"]
-    assert 0 <= age < 30
+    assert 0 <= age < 200
     assert reply["host"]["init_start_ticks"] == processes.look(1)["start_ticks"]
     assert child.poll() is None
 
@@ -423,6 +423,7 @@ def test_an_nvidia_smi_that_hangs_costs_its_limit_and_is_a_fact(
     monkeypatch.setattr(probe, "GPU_SECONDS", 0.2)
     request = {"runs": {"it": {"process": {"script": "x.py"}, "gpus": [0]}}}
     assert "no answer" in probe.serve(request)["gpus"]["state"]
+    monkeypatch.setattr(probe, "GPU_SECONDS", 100)
     (tmp_path / "nvidia-smi").write_text("#!/bin/sh\necho '0, RTX PRO 6000, 97, 90000, 97887, 71'\n")
     assert probe.serve(request)["gpus"]["each"][0]["use"] == "97"
 

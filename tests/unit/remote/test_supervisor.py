@@ -39,7 +39,7 @@ def ask(
         input=line + stdin,
         capture_output=True,
         pass_fds=pass_fds,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     assert done.returncode == 0 and not done.stderr, done
@@ -70,7 +70,7 @@ def test_a_lock_and_streams_of_the_caller_are_free_again_while_the_job_runs(
     reply = ask(
         state, "launch", job=JOB, spec=spec("sleep", "600"), pass_fds=(lock,)
     )  # returns at the end of its streams
-    assert time.monotonic() - begin < 20
+    assert time.monotonic() - begin < 100
     os.close(lock)
     other = os.open(tmp_path / "lock", os.O_RDWR)
     fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -87,7 +87,7 @@ def test_a_launcher_that_is_killed_leaves_a_job_that_goes_on(state: Path) -> Non
         "supervisor.select.select = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
         f"supervisor.serve({request!r})"
     )
-    done = subprocess.run([PYTHON, "-c", code], stdin=subprocess.DEVNULL, timeout=60, check=False)
+    done = subprocess.run([PYTHON, "-c", code], stdin=subprocess.DEVNULL, timeout=120, check=False)
     assert done.returncode == -signal.SIGKILL
     again = ask(state, "launch", job=JOB, spec=spec("sleep", "600"))
     assert (again["state"], again["attached"], again["job"]) == ("running", True, JOB)
@@ -103,7 +103,7 @@ def test_a_poll_returns_as_soon_as_there_is_something_to_say(state: Path, tmp_pa
     begin = time.monotonic()
     reply = ask(state, "poll", job=JOB, hold=30)
     assert (reply["data"], reply["offset"]) == ("aGVsbG8K", 6)
-    assert time.monotonic() - begin < 20
+    assert time.monotonic() - begin < 29
 
 
 def test_files_that_arrive_damaged_are_refused_and_leave_nothing(state: Path, tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_a_supervisor_that_fails_itself_says_so_and_leaves_no_payload(state: Pat
         f"supervisor.serve({request!r})"
     )
     subprocess.run(
-        [PYTHON, "-c", code], stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=True
+        [PYTHON, "-c", code], stdin=subprocess.DEVNULL, capture_output=True, timeout=120, check=True
     )
     ended = ask(state, "poll", job=JOB, hold=30)["job"]
     assert (ended["state"], ended["reason"]) == ("failed", "the supervisor failed: broken look")
