@@ -306,12 +306,12 @@ class _Plain:
 
 
 def _path(args: tuple[Any, ...]) -> str:
-    parts = [_text(part) for part in args]
+    parts = [text_of(part) for part in args]
     return "/" + "/".join(parts[1:]) if parts[:1] == ["/"] else "/".join(parts)
 
 
 def _device(args: tuple[Any, ...]) -> str:
-    return ":".join(_text(part) for part in args)
+    return ":".join(text_of(part) for part in args)
 
 
 def _size(args: tuple[Any, ...]) -> Any:
