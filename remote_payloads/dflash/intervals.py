@@ -1,7 +1,9 @@
 """Student-t intervals over prompt means: blocks of one prompt are alike, so prompts are what is sampled.
 
-Where prompt means are strongly skewed, three prompts cover some 88 %, eight 92 to 94 %, not 95 (simulated
-geometric streaks, levels uniform in 0.3..0.9): one more reason to say that few prompts do not generalise.
+Blocks of prompts whose levels lie evenly around a mean are covered as promised (95 % at 3, 8 and 20 prompts).
+Where levels are strongly skewed (geometric streaks, their chance uniform in 0.3..0.9), three prompts cover some
+86 %, eight 89, twenty 93: a few prompts cannot show a long tail that none of them is in. No t interval escapes
+that; differences between two checkpoints, paired by prompt, are far less skewed.
 
 Standard library only (no scipy on a host): the t distribution by the regularized incomplete beta function.
 """
@@ -10,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cache
 from statistics import fmean, stdev
 
 
@@ -23,6 +26,7 @@ def t_interval(prompt_means: Sequence[float], confidence: float = 0.95) -> tuple
     return middle - half, middle + half
 
 
+@cache
 def t_quantile(p: float, degrees: int) -> float:
     """The p-quantile (0.5 <= p < 1) of Student's t, by bisection of its distribution function."""
     low, high = 0.0, 1.0
