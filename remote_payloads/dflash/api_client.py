@@ -7,6 +7,7 @@ encoded again: counted, and a caveat. Standard library only, Python 3.8: the pre
 
 from __future__ import annotations
 
+import http.client
 import json
 import urllib.error
 import urllib.request
@@ -16,6 +17,9 @@ from refusal import Refused
 
 # Fields beyond OpenAI's; servers that refuse unknown ones are asked again without them.
 EXTRAS = {"return_token_ids": True, "skip_special_tokens": False}
+
+# A server that is shut down may still answer, with half a text.
+BROKEN_OFF = ("abort", "error")
 
 
 class Answer(NamedTuple):
@@ -36,6 +40,7 @@ class Api:
         self.url = url.rstrip("/")
         self.timeout = timeout
         self._model = model
+        self._checked = False
         self._extras = dict(EXTRAS)  # type: Dict[str, Any]
 
     def models(self, timeout: float = 10.0) -> List[str]:
@@ -45,7 +50,12 @@ class Api:
 
     @property
     def model(self) -> str:
-        """The model asked for, or the one that is served; two of them must be told apart by --api-model."""
+        """The model asked for, or the one that is served; two of them must be told apart by --api-model.
+
+        Asked once: a question beside every answer is a load of its own on a server with many clients.
+        """
+        if self._model is not None and self._checked:
+            return self._model
         served = self.models()
         if self._model is None:
             if len(served) != 1:
@@ -55,6 +65,7 @@ class Api:
             self._model = served[0]
         elif served and self._model not in served:
             raise Refused("{} serves {}, not {}".format(self.url, served, self._model))
+        self._checked = True
         return self._model
 
     def chat(
@@ -95,8 +106,10 @@ class Api:
             choice = document["choices"][0]
             ids = choice.get("token_ids") or choice.get("output_ids")
             prompt_ids = choice.get("prompt_token_ids") or document.get("prompt_token_ids")
-            finished = choice.get("finish_reason") not in ("length", None)
-            return Answer(_ints(ids), text_of(choice), _ints(prompt_ids), finished)
+            reason = choice.get("finish_reason")
+            if reason in BROKEN_OFF:
+                raise Refused("{}{}: the server broke the answer off ({})".format(self.url, path, reason))
+            return Answer(_ints(ids), text_of(choice), _ints(prompt_ids), reason not in ("length", None))
         except (KeyError, IndexError, TypeError) as error:
             raise Refused("{}{}: an answer of unknown shape ({!r})".format(self.url, path, error)) from None
 
@@ -112,7 +125,7 @@ class Api:
             detail = error.read(400).decode("utf-8", "replace").strip()
             error.close()
             raise Refused("{}{}: HTTP {}: {}".format(self.url, path, error.code, detail)) from None
-        except (urllib.error.URLError, OSError) as error:
+        except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
             reason = getattr(error, "reason", error)
             raise Refused(
                 "{}{}: no answer ({})".format(self.url, path, reason), "is the server up, is the port right?"

@@ -4,16 +4,19 @@
     python regenerate.py --api URL --target DIR --prompts FILE.jsonl --out FILE.jsonl [--temperature 0.7]
 
 One line per prompt: id, input_ids, loss_mask (the response). Lines are appended as answers come, several at
-a time; interrupted, it goes on with the prompts that have no line yet. The server should give token ids;
-text is encoded again and counted.
+a time; interrupted, it goes on with the prompts that have no line yet, and it stops by itself when the
+server no longer answers. The server should give token ids; text is encoded again and counted.
 """
 
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import os
 import threading
+import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any, TextIO
@@ -23,6 +26,9 @@ import prompts
 from api_client import Api
 from prompts import Prompt
 from refusal import Refused
+
+# Failures in a row after which the server is taken for lost: asking it for the rest only hides why.
+LOST = 20
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -38,7 +44,7 @@ def main(argv: list[str] | None = None) -> int:
     add("--out", type=Path, required=True)
     add("--max-new-tokens", type=int, default=2048)
     add("--temperature", type=float, default=0.0, help="0: greedy")
-    add("--seed", type=int, default=0)
+    add("--seed", type=int, help="sent when given: not every server takes one (vLLM on a CPU dies of it)")
     add("--thinking", action="store_true")
     add("--concurrency", type=int, default=8)
     args = parser.parse_args(argv)
@@ -51,28 +57,57 @@ def regenerate(args: argparse.Namespace) -> int:
 
     tokenizer = AutoTokenizer.from_pretrained(str(args.target), local_files_only=True)
     asked = prompts.read(args.prompts)
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    with args.out.open("a", encoding="utf-8") as out:
+        try:
+            fcntl.flock(out, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise Refused(
+                f"{args.out}: another regenerate.py is writing it", "wait for it, or end it"
+            ) from None
+        return ask_all(args, asked, tokenizer, out)
+
+
+def ask_all(args: argparse.Namespace, asked: Sequence[Prompt], tokenizer: Any, out: TextIO) -> int:
+    """Answers as they come, appended to `out`; ends early where the server is lost."""
     done = finished_ids(args.out)
     todo = [p for p in asked if p.id not in done]
     api = Api(args.api, model=args.api_model)
     if todo:
         progress.emit("progress", phase="model", model=api.model)
     failed: list[dict[str, str]] = []
-    reencoded = 0
+    reencoded = tokens = in_a_row = 0
+    began = time.monotonic()
     lock = threading.Lock()
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    with args.out.open("a", encoding="utf-8") as out, ThreadPoolExecutor(args.concurrency) as pool:
+    pool = ThreadPoolExecutor(args.concurrency)
+    try:
         jobs = {pool.submit(answer, api, tokenizer, lock, prompt, args): prompt for prompt in todo}
         for number, job in enumerate(as_completed(jobs), 1):
             try:
                 line = job.result()
             except Refused as refused:
                 failed.append({"prompt": jobs[job].id, "reason": refused.what})
+                in_a_row += 1
+                if in_a_row == LOST and number < len(todo):
+                    raise Refused(
+                        f"{LOST} answers in a row failed: {refused.what}",
+                        "is the server still up? Run again: it goes on with what has no line",
+                    ) from None
             else:
+                in_a_row = 0
                 reencoded += line.pop("reencoded")
+                tokens += sum(line["loss_mask"])
                 append(out, line)
             progress.emit(
-                "progress", phase="answers", done=len(done) + number, of=len(asked), failed=len(failed)
+                "progress",
+                phase="answers",
+                done=len(done) + number - len(failed),
+                of=len(asked),
+                failed=len(failed),
+                tokens_per_s=round(tokens / (time.monotonic() - began), 1),
             )
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)  # an interrupt does not ask for all the rest first
     if todo and len(failed) == len(todo):
         raise Refused(f"no prompt was answered: {failed[0]['reason']}")
     progress.emit(
@@ -91,7 +126,7 @@ def answer(api: Api, tokenizer: Any, lock: Any, prompt: Prompt, args: argparse.N
         tokenizer,
         args.max_new_tokens,
         args.thinking,
-        sampling={"temperature": args.temperature, "seed": args.seed},
+        sampling={"temperature": args.temperature} | ({} if args.seed is None else {"seed": args.seed}),
         lock=lock,
     )
     prompt_length, length = len(reference.prompt_ids), len(reference.response_ids)

@@ -25,6 +25,7 @@ class ReferenceServer(ThreadingHTTPServer):
         self.requests: list[tuple[str, dict[str, Any]]] = []
         self.fail_on: set[str] = set()
         self.says: str | None = None
+        self.finish_reason: str | None = None
 
     @property
     def url(self) -> str:
@@ -54,7 +55,9 @@ class Handler(BaseHTTPRequestHandler):
             ids = body["prompt"]
         new = greedy(server.target, ids, body["max_tokens"], [258])
         text = server.says or server.tokenizer.decode(new)
-        choice: dict[str, Any] = {"finish_reason": "stop" if new[-1] == 258 else "length"}
+        choice: dict[str, Any] = {
+            "finish_reason": server.finish_reason or ("stop" if new[-1] == 258 else "length")
+        }
         choice |= {"message": {"content": text}} if "messages" in body else {"text": text}
         document: dict[str, Any] = {"choices": [choice]}
         if server.gives_ids:

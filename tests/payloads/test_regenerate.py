@@ -87,3 +87,48 @@ def test_a_file_of_something_else_is_not_appended_to(run: Regenerate, tmp_path: 
     status, lines = run("http://127.0.0.1:9/v1")
     assert status == 1
     assert "not a line of this program" in lines[-1]["what"]
+
+
+def test_a_lost_server_ends_the_run_and_not_every_prompt_is_asked_of_it(
+    target: Any, tokenizer: Any, run: Regenerate, tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(regenerate, "LOST", 2)
+    prompts = [{"id": f"p{i}", "prompt": f"def f{i}(x):"} for i in range(40)]
+    (tmp_path / "prompts.jsonl").write_text("\n".join(map(json.dumps, prompts)))
+    with serving(ReferenceServer(target, tokenizer, gives_ids=True)) as server:
+        server.fail_on = {"def"}
+        status, lines = run(server.url)
+        assert status == 1
+        assert "2 answers in a row failed" in lines[-1]["what"]
+        assert len(server.requests) < 40
+        server.fail_on = set()
+        assert run(server.url)[0] == 0
+    assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 40
+
+
+def test_an_answer_that_a_dying_server_broke_off_is_not_kept(
+    target: Any, tokenizer: Any, run: Regenerate, tmp_path: Path
+) -> None:
+    with serving(ReferenceServer(target, tokenizer, gives_ids=True)) as server:
+        server.finish_reason = "abort"
+        status, lines = run(server.url)
+    assert status == 1
+    assert "broke the answer off" in lines[-1]["what"]
+    assert (tmp_path / "out.jsonl").read_text() == ""
+
+
+def test_no_seed_is_sent_that_was_not_given(target: Any, tokenizer: Any, run: Regenerate) -> None:
+    with serving(ReferenceServer(target, tokenizer, gives_ids=True)) as server:
+        run(server.url)
+        assert [body for _, body in server.requests if "seed" in body] == []
+        assert len(server.requests) == 5
+
+
+def test_two_runs_do_not_write_one_file(run: Regenerate, tmp_path: Path) -> None:
+    import fcntl
+
+    with (tmp_path / "out.jsonl").open("a") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        status, lines = run("http://127.0.0.1:9/v1")
+    assert status == 1
+    assert "another regenerate.py is writing it" in lines[-1]["what"]

@@ -126,6 +126,30 @@ def test_stored_features_train_nearly_the_same_drafter_without_the_target(
     assert same(weights(tmp_path / "inline"), weights(tmp_path / "offline"), tolerance=2e-4)
 
 
+def test_samples_are_stored_together_as_each_would_be_alone(
+    target: Any, target_folder: Path, tmp_path: Path, capsys: Any
+) -> None:
+    import samples
+    import store_features
+    from samples import Sample
+
+    text = list(b"def read(self, name):\n    return self.stream.read()\n")
+    lengths = [40, 7, 23, 7, 52, 3]
+    cut = [Sample(str(n), text[:n], [True] * n) for n in lengths]
+    samples.write(tmp_path / "data.jsonl", cut)
+    argv = ["--target", target_folder, "--data", tmp_path / "data.jsonl", "--out", tmp_path / "features"]
+    argv += ["--target-layer-ids", 1, 4, "--dtype", "float32", "--batch-tokens", 46]
+    assert store_features.main(list(map(str, argv))) == 0
+    steps = [json.loads(line)["done"] for line in capsys.readouterr().out.splitlines() if "progress" in line]
+    assert steps == [3, 4, 5, 6], "3, 7 and 7 tokens fit together"
+    for number, sample in enumerate(cut):
+        kept, rows, _ = stored_features.read(stored_features.file_of(tmp_path / "features", number))
+        assert kept == sample
+        alone = target.features(sample.input_ids, (1, 4))[0]
+        assert rows.shape == alone.shape
+        assert (rows - alone).abs().max() < 1e-4
+
+
 def test_storing_goes_on_where_it_stopped_and_mixes_nothing(
     target_folder: Path, samples_file: Path, tmp_path: Path, capsys: Any
 ) -> None:
