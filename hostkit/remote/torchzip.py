@@ -16,11 +16,13 @@ reply:   what `completeness.examine` says, and `code`: null, or why not in one w
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import sys
-from typing import Any, Iterable, NoReturn
+from typing import Any, Callable, Iterable, NoReturn
 
 import completeness
+import completeness_formats
 import torchzip_archive
 import torchzip_inspect
 import torchzip_stream
@@ -32,12 +34,15 @@ from torchzip_select import more_of
 
 NEEDS = (
     "completeness",
+    "completeness_formats",
     "torchzip_archive",
     "torchzip_inspect",
     "torchzip_pickle",
     "torchzip_select",
     "torchzip_stream",
 )
+
+DEEP = 8  # candidates of the highest steps, among which the newest whole one is looked for
 
 
 def check(path: str, marker: str | None = None) -> dict[str, Any]:
@@ -48,21 +53,36 @@ def check(path: str, marker: str | None = None) -> dict[str, Any]:
     return _guarded(seen, lambda: _deep(path, seen["format"]))
 
 
+def candidates(root: str, pattern: str, marker: str | None = None) -> list[dict[str, Any]]:
+    """Return what `completeness.candidates` does; the highest steps looked at as `check` does."""
+    found: list[dict[str, Any]] = completeness.candidates(root, pattern, marker)
+    for one in found[-DEEP:]:
+        if one["complete"]:
+            said = _guarded({}, functools.partial(_deep, one["path"], one["format"]))
+            if not said.get(
+                "complete", True
+            ):  # whole, but of a layout that nothing is taken out of, is whole
+                one.update(complete=False, reason=said["reason"])
+    return found
+
+
 def _deep(path: str, form: str) -> dict[str, Any]:
     if form == "torch-zip":
         with Archive(path) as archive:
             archive.tile()
             torchzip_archive.tree(archive)
+    elif form == "dcp":
+        completeness_formats.distributed(path)
     elif form == "torch-legacy":
         torchzip_archive.legacy(path)
         return {"reason": None}  # its storages fill it exactly: that is the proof
     return {}
 
 
-def _guarded(seen: dict[str, Any], look: Any) -> dict[str, Any]:
+def _guarded(seen: dict[str, Any], look: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """Add what a look finds; or say in one word and one sentence why it found nothing."""
     try:
-        return dict(seen, **look())
+        return dict(seen, code=None, **look())
     except IncompleteError as why:
         return dict(seen, complete=False, reason=str(why), code="incomplete")
     except PickleError as why:
@@ -107,7 +127,7 @@ def serve(request: dict[str, Any]) -> dict[str, Any]:
     """Answer one request."""
     path, marker = request.get("path", ""), request.get("marker")
     if request["op"] == "list":
-        return {"candidates": completeness.candidates(path, request["pattern"], marker)}
+        return {"candidates": candidates(path, request["pattern"], marker)}
     if request["op"] == "summaries":
         return {"summaries": [summary(one, Named(request)) for one in request["paths"]]}
     if request["op"] == "plan":

@@ -11,10 +11,13 @@ import zlib
 
 import completeness
 import torchzip_contents
-from completeness import IncompleteError
+from completeness import IncompleteError, UnknownError
 from torchzip_pickle import MAX_BYTES, PickleError
 
 NEEDS = ("completeness", "torchzip_contents", "torchzip_pickle")
+
+
+DESCRIPTORS = (12, 16, 20, 24)  # bytes after a record: CRC and sizes, with or without a mark, narrow or wide
 
 
 class Archive:
@@ -22,12 +25,15 @@ class Archive:
 
     def __init__(self, path: str) -> None:
         self.path = path
+        self.end = completeness.end_record(path)[2]
         self.records = {one.name.decode("utf-8", "replace"): one for one in completeness.directory(path)}
         pickles = [name for name in self.records if name.endswith("/data.pkl")]
         if len(pickles) != 1:
-            raise IncompleteError("not understood: %d records called data.pkl" % len(pickles))
+            raise UnknownError("not understood: %d records called data.pkl" % len(pickles))
         self.top = pickles[0][: -len("data.pkl")]
-        self.descriptor = completeness.open_quietly(path)
+        if self.top.startswith("/") or ".." in self.top.split("/") or not self.top.isprintable():
+            raise UnknownError("not understood: its records stand outside of a folder: %r" % self.top[:100])
+        self.descriptor = completeness.open_regular(path)
         if hasattr(os, "posix_fadvise"):  # small scattered reads: read-ahead would pull megabytes for each
             os.posix_fadvise(self.descriptor, 0, 0, os.POSIX_FADV_RANDOM)
 
@@ -41,11 +47,13 @@ class Archive:
         """Return where a record's bytes begin, how many they are, and whether a data descriptor follows."""
         raw, offset, size, _, method = self.records[name]
         if method:
-            raise IncompleteError("not understood: record %s is compressed" % name)
+            raise UnknownError("not understood: record %s is compressed" % name)
         head = os.pread(self.descriptor, 30 + len(raw), offset)
         if head[:4] != b"PK\3\4" or head[30:] != raw:
             raise IncompleteError("damaged archive: no record %s at byte %d" % (name, offset))
-        flags, name_length, extra_length = struct.unpack("<H18x2H", head[6:30])
+        flags, inside, name_length, extra_length = struct.unpack("<2H16x2H", head[6:30])
+        if inside or flags & 1:
+            raise UnknownError("not understood: record %s is compressed or encrypted" % name)
         return offset + 30 + name_length + extra_length, size, bool(flags & 8)
 
     def read(self, name: str, limit: int) -> bytes:
@@ -61,12 +69,14 @@ class Archive:
 
     def tile(self) -> None:
         """Raise IncompleteError unless the records fill the archive exactly, each where its header says."""
-        at = 0
+        at, follows = 0, False
         for name, record in sorted(self.records.items(), key=lambda item: item[1].offset):
-            if record.offset != at and not (at and 0 <= record.offset - at <= 24):  # 24: a data descriptor
+            if record.offset - at not in (DESCRIPTORS if follows else (0,)):
                 raise IncompleteError("damaged archive: record %s is not where the one before it ends" % name)
-            start, size, _ = self.begin(name)
+            start, size, follows = self.begin(name)
             at = start + size
+        if self.end - at not in (DESCRIPTORS if follows else (0,)):
+            raise IncompleteError("damaged archive: its directory is not where its last record ends")
 
 
 def tree(archive: Archive) -> torchzip_contents.Tree:

@@ -78,7 +78,11 @@ class Tree:
     def top(self) -> list[tuple[str, Any]]:
         """Return the top-level entries; a pickle that is one object has a single nameless one."""
         pairs = pairs_of(self.root)
-        return [("", self.root)] if pairs is None else [(text_of(key), value) for key, value in pairs]
+        if pairs is None:
+            return [("", self.root)]
+        return list(
+            {text_of(key): value for key, value in pairs}.items()
+        )  # of one key twice, the later counts
 
     def tensors(self, value: Any, path: tuple[str, ...] = ()) -> list[dict[str, Any]]:
         """Return every tensor below a value, in the order of the pickle."""
@@ -191,13 +195,11 @@ def _children(value: Any) -> Iterator[tuple[str, Any]]:
 
 def text_of(key: Any) -> str:
     """Return a dictionary's key as text."""
-    return (
-        key
-        if isinstance(key, str)
-        else repr(key)
-        if isinstance(key, (int, float, bool))
-        else "(%s)" % type(key).__name__
-    )
+    if isinstance(key, str):
+        return key
+    if isinstance(key, float) or (isinstance(key, int) and key.bit_length() <= 64):
+        return repr(key)
+    return "(%s)" % type(key).__name__
 
 
 class _Walk:

@@ -6,10 +6,14 @@ memo is an array that one opcode can make gigabytes large and its dictionaries h
 
 from __future__ import annotations
 
+import resource
 import struct
 from typing import Any, Callable, Iterable, Iterator
 
 MAX_BYTES = 64 << 20  # the largest pickle that is read; torch's holds some hundred bytes a tensor
+MAX_OPCODES = 10_000_000  # about 40 are one tensor's
+MAX_GROWTH = 1 << 20  # KiB of memory that reading one may take
+LOOK = 1 << 16  # opcodes between two looks at the memory
 
 
 class PickleError(Exception):
@@ -29,6 +33,9 @@ class Global:
         return self.module + "." + self.name
 
 
+_NONE: list[Any] = []
+
+
 class Call:
     """An object that the pickle wants made by calling `function`, with what it then puts into it."""
 
@@ -39,8 +46,8 @@ class Call:
         self.args = args
         self.new = new  # by the class's __new__ alone, instead of a call
         self.state: Any = None
-        self.items: list[Any] = []
-        self.pairs: list[tuple[Any, Any]] = []
+        self.items: list[Any] = _NONE  # until there is one: a checkpoint has a hundred thousand of these
+        self.pairs: list[tuple[Any, Any]] = _NONE
 
 
 class Persistent:
@@ -105,8 +112,12 @@ class Reader:
     def load(self) -> Any:
         """Return the tree; `at` then stands behind the pickle."""
         table, data = _OPCODES, self.data
+        before, count = _peak(), 0
         try:
             while True:
+                count += 1
+                if count % LOOK == 0 and (count > MAX_OPCODES or _peak() - before > MAX_GROWTH):
+                    raise PickleError("its pickle has too many parts to be read")
                 code = data[self.at]
                 self.at += 1
                 if code == 0x2E:  # STOP
@@ -158,6 +169,10 @@ class Reader:
                 del stack[place:]
                 return taken
         raise PickleError("its pickle is damaged near byte %d (no mark)" % self.at)
+
+
+def _peak() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def _push(make: Callable[[Reader], Any]) -> Callable[[Reader], None]:
@@ -238,6 +253,8 @@ def _stack_global(reader: Reader) -> Global:
 
 
 def _named(reader: Reader, module: str, name: str) -> Global:
+    if not (module.isprintable() and name.isprintable()):
+        raise PickleError("its pickle is damaged near byte %d (a global of no name)" % reader.at)
     made = Global(module, name)
     reader.globals.append(made)
     return made
@@ -251,7 +268,16 @@ def _persistent(reader: Reader) -> Persistent:
 
 def _extend(reader: Reader, items: list[Any]) -> None:
     target = reader.stack[-1]
+    if isinstance(target, Call) and target.items is _NONE:
+        target.items = []
     (target if isinstance(target, list) else target.items).extend(items)
+
+
+def _put_pairs(reader: Reader, pairs: list[tuple[Any, Any]]) -> None:
+    target = reader.stack[-1]
+    if isinstance(target, Call) and target.pairs is _NONE:
+        target.pairs = []
+    target.pairs.extend(pairs)
 
 
 def _append(reader: Reader) -> None:
@@ -260,13 +286,12 @@ def _append(reader: Reader) -> None:
 
 
 def _set_items(reader: Reader) -> None:
-    pairs = list(_pairs(reader.since_mark()))
-    reader.stack[-1].pairs.extend(pairs)
+    _put_pairs(reader, list(_pairs(reader.since_mark())))
 
 
 def _set_item(reader: Reader) -> None:
     value, key = reader.pop(), reader.pop()
-    reader.stack[-1].pairs.append((key, value))
+    _put_pairs(reader, [(key, value)])
 
 
 def _build(reader: Reader) -> None:

@@ -137,7 +137,6 @@ def test_a_file_that_grows_between_two_looks_is_incomplete(
             file.write(b"more")
         return False
 
-    monkeypatch.setattr(completeness, "_zip", lambda _path: None)
     monkeypatch.setitem(completeness._CHECKS, "torch-zip", lambda _path: None)
     monkeypatch.setattr(completeness, "writer", writer)
     assert "changed while it was looked at" in reason(path)
@@ -315,18 +314,6 @@ def test_a_hugging_face_folder_is_as_whole_as_its_weights(tmp_path: Path) -> Non
         assert reason(folder) == "model.safetensors: open for writing"
 
 
-def test_a_distributed_checkpoint_is_whole_once_its_metadata_is_there(tmp_path: Path) -> None:
-    folder = tmp_path / "step_9"
-    folder.mkdir()
-    (folder / "__0_0.distcp").write_bytes(b"PK\3\4 data")
-    (folder / ".metadata.tmp").write_bytes(b"meta")
-    assert "no .metadata" in reason(folder)
-    (folder / ".metadata.tmp").rename(folder / ".metadata")
-    assert (look(folder)["format"], look(folder)["complete"]) == ("dcp", True)
-    (folder / "__0_0.distcp").write_bytes(b"")
-    assert "__0_0.distcp is empty" in reason(folder)
-
-
 def test_a_legacy_torch_file_is_taken_with_a_reservation(tmp_path: Path) -> None:
     seen = look(old(torch_file(tmp_path / "checkpoint.pt", legacy=True)))
     assert (seen["format"], seen["complete"]) == ("torch-legacy", True)
@@ -371,47 +358,6 @@ def test_a_link_to_nothing_inside_a_folder_is_named_and_does_not_hide_the_folder
     assert seen["reason"] == "a file in it has vanished, or is a link to nothing"
 
 
-DEEP = b'{"a":' * 50_000 + b"1" + b"}" * 50_000
-
-
-@pytest.mark.parametrize(
-    "header",
-    [
-        DEEP,
-        b'{"a": {"data_offsets": [0, 1, 2]}}',
-        b'{"a": {"data_offsets": [0, "x"]}}',
-        b'{"a": {"data_offsets": [0, null]}}',
-        b'{"a": {"data_offsets": [0, Infinity]}}',
-        b'{"a": {"data_offsets": "01"}}',
-        b"{" + bytes(64),
-    ],
-    ids=["deep", "three", "text", "null", "infinite", "string", "zeros"],
-)
-def test_a_header_that_is_garbage_makes_that_checkpoint_damaged_and_no_other(
-    tmp_path: Path, header: bytes
-) -> None:
-    torch_file(tmp_path / "step_1.pt")
-    (tmp_path / "step_2.pt").write_bytes(struct.pack("<Q", len(header)) + header)
-    seen = completeness.candidates(str(tmp_path), "step_{step}.pt")
-    assert [one["complete"] for one in seen] == [True, False]
-    assert seen[1]["reason"] == "its header is no safetensors header"
-
-
-def test_a_record_whose_extra_field_is_longer_than_the_archive_is_damaged(tmp_path: Path) -> None:
-    content = bytearray(torch_file(tmp_path / "checkpoint.pt").read_bytes())
-    at = content.rfind(b"PK\1\2")
-    name_length = struct.unpack_from("<H", content, at + 28)[0]
-    content[at + 46 + name_length : at + 46 + name_length] = struct.pack("<2H", 1, 65535)
-    struct.pack_into("<H", content, at + 30, struct.unpack_from("<H", content, at + 30)[0] + 4)
-    end = content.rfind(b"PK\5\6")
-    struct.pack_into("<L", content, end + 12, struct.unpack_from("<L", content, end + 12)[0] + 4)
-    if content[end - 20 : end - 16] == b"PK\6\7":  # torch writes the zip64 records as well
-        struct.pack_into("<Q", content, end - 12, struct.unpack_from("<Q", content, end - 12)[0] + 4)
-        struct.pack_into("<Q", content, end - 36, struct.unpack_from("<Q", content, end - 36)[0] + 4)
-    (tmp_path / "checkpoint.pt").write_bytes(content)
-    assert reason(tmp_path / "checkpoint.pt") == "damaged: its headers make no sense (error)"
-
-
 def test_an_index_that_is_garbage_is_named(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors.index.json").write_bytes(b'{"weight_map":' + b"[" * 60_000)
     assert reason(tmp_path).endswith("is no whole index")
@@ -434,3 +380,38 @@ def test_a_large_archive_with_zip64_records_is_read(tmp_path: Path) -> None:
         for number in range(66_000):
             archive.writestr(f"x/data/{number}", b"")
     assert look(path) | {"path": ""} == look(path) | {"path": "", "complete": True, "reason": None}
+
+
+def test_leading_zeros_and_two_names_of_one_step_are_all_listed_as_that_step(tmp_path: Path) -> None:
+    torch_file(tmp_path / "step_00500.pt")
+    old(torch_file(tmp_path / "step_500.pt"))
+    torch_file(tmp_path / "step_08.pt")
+    (tmp_path / "step_900.pt").symlink_to("step_500.pt")
+    seen = completeness.candidates(str(tmp_path), "step_{step}.pt")
+    assert [(one["step"], Path(str(one["path"])).name) for one in seen] == [
+        (8, "step_08.pt"),
+        (500, "step_00500.pt"),
+        (500, "step_500.pt"),
+        (900, "step_900.pt"),
+    ]
+
+
+def test_a_step_that_a_pattern_names_twice_must_be_one_step(tmp_path: Path) -> None:
+    for name in ("step_5/model_5_5.pt", "step_6/model_7_7.pt", "step_7/model_7_8.pt"):
+        torch_file(tmp_path / name)
+    seen = completeness.candidates(str(tmp_path), "step_{step}/model_{step}_{step}.pt")
+    assert [one["step"] for one in seen] == [5]
+
+
+def test_a_star_takes_no_temporary_and_no_hidden_name(tmp_path: Path) -> None:
+    for name in (
+        "a-step_1.pt",
+        "a-step_2.pt.tmp",
+        "tmp-step_3.pt",
+        ".a-step_4.pt",
+        "a-step_5.pt.part",
+        "a-step_6.pt~",
+    ):
+        torch_file(tmp_path / name)
+    assert [one["step"] for one in completeness.candidates(str(tmp_path), "*step_{step}.pt*")] == [1]
+    assert [one["step"] for one in completeness.candidates(str(tmp_path), "tmp-*_{step}.pt")] == [3]
