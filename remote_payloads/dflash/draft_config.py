@@ -8,6 +8,7 @@ list of taps or a missing mask id is a refusal, since a wrong guess loads cleanl
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,8 +68,10 @@ class DraftConfig:
             raise Refused("config: num_attention_heads is not a multiple of num_key_value_heads")
         if self.head_dim % 2:
             raise Refused(f"config: head_dim {self.head_dim} is odd; RoPE rotates halves")
-        if not self.rope_theta > 0:
+        if not (self.rope_theta > 0 and math.isfinite(self.rope_theta)):
             raise Refused(f"config: rope_theta is {self.rope_theta}")
+        if not (self.rms_norm_eps >= 0 and math.isfinite(self.rms_norm_eps)):
+            raise Refused(f"config: rms_norm_eps is {self.rms_norm_eps}")
         if not 0 <= self.mask_token_id < self.vocab_size:
             raise Refused(
                 f"config: mask_token_id {self.mask_token_id} is outside the target's vocabulary "
@@ -122,21 +125,14 @@ class DraftConfig:
     @classmethod
     def read(cls, path: Path) -> DraftConfig:
         """Read a `config.json` (or the folder that holds one)."""
-        file = path / "config.json" if path.is_dir() else path
-        try:
-            document = json.loads(file.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise Refused(f"{file}: no such file", "a drafter folder holds config.json") from None
-        except json.JSONDecodeError as error:
-            raise Refused(f"{file}: not JSON: {error}") from None
-        return cls.parse(document)
+        return cls.parse(read_document(path / "config.json" if path.is_dir() else path))
 
     @classmethod
-    def parse(cls, document: dict[str, Any]) -> DraftConfig:
+    def parse(cls, document: Any) -> DraftConfig:
         """Build from a published or own config; refuse what it cannot stand for."""
         if not isinstance(document, dict):
             raise Refused("config: not a JSON object")
-        nested = document.get("dflash_config") or {}
+        nested = _section(document, "dflash_config")
         _refuse_foreign(document, nested)
 
         def either(name: str, hint: str) -> Any:
@@ -150,11 +146,14 @@ class DraftConfig:
                 raise Refused(f"config: {name} is missing")
             return document[name]
 
-        layers = int(top("num_hidden_layers"))
-        use_sliding = document.get("use_sliding_window", True)
-        types = tuple(document.get("layer_types") or (FULL,) * layers)
-        if SLIDING in types and use_sliding is False:
-            raise Refused("config: layer_types has sliding layers, but use_sliding_window is false")
+        def whole(name: str, value: Any) -> int:
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value // 1:
+                raise Refused(f"config: {name} is {value!r}, not a whole number")
+            return int(value)
+
+        layers = whole("num_hidden_layers", top("num_hidden_layers"))
+        types = _layer_types(document, layers)
+        window = document.get("sliding_window")
         taps = either(
             "target_layer_ids", "a guessed list loads cleanly and ruins acceptance; take the trained one"
         )
@@ -163,22 +162,28 @@ class DraftConfig:
         ):
             raise Refused(f"config: target_layer_ids is {taps!r}, not a list of integers")
         return cls(
-            hidden_size=int(top("hidden_size")),
-            intermediate_size=int(top("intermediate_size")),
+            hidden_size=whole("hidden_size", top("hidden_size")),
+            intermediate_size=whole("intermediate_size", top("intermediate_size")),
             num_hidden_layers=layers,
-            num_attention_heads=int(top("num_attention_heads")),
-            num_key_value_heads=int(top("num_key_value_heads")),
-            head_dim=int(top("head_dim")),
-            vocab_size=int(top("vocab_size")),
-            block_size=int(either("block_size", "it counts the anchor: 16 drafts 15")),
-            mask_token_id=int(either("mask_token_id", "no fallback to pad or eos: it degrades quietly")),
+            num_attention_heads=whole("num_attention_heads", top("num_attention_heads")),
+            num_key_value_heads=whole("num_key_value_heads", top("num_key_value_heads")),
+            head_dim=whole("head_dim", top("head_dim")),
+            vocab_size=whole("vocab_size", top("vocab_size")),
+            block_size=whole("block_size", either("block_size", "it counts the anchor: 16 drafts 15")),
+            mask_token_id=whole(
+                "mask_token_id", either("mask_token_id", "no fallback to pad or eos: it degrades quietly")
+            ),
             target_layer_ids=tuple(taps),
-            num_target_layers=int(either("num_target_layers", "the number of decoder layers of the target")),
+            num_target_layers=whole(
+                "num_target_layers", either("num_target_layers", "the number of decoder layers of the target")
+            ),
             rope_theta=_rope_theta(document),
-            rms_norm_eps=float(top("rms_norm_eps")),
+            rms_norm_eps=_number("rms_norm_eps", top("rms_norm_eps")),
             layer_types=types,
-            sliding_window=document.get("sliding_window"),
-            max_position_embeddings=int(document.get("max_position_embeddings") or 40960),
+            sliding_window=None if window is None else whole("sliding_window", window),
+            max_position_embeddings=whole(
+                "max_position_embeddings", document.get("max_position_embeddings") or 40960
+            ),
         )
 
     def document(self, dtype: str = "bfloat16") -> dict[str, Any]:
@@ -226,11 +231,55 @@ def spread_taps(num_target_layers: int, taps: int) -> tuple[int, ...]:
     return tuple(round(1 + i * (num_target_layers - 4) / (taps - 1)) for i in range(taps))
 
 
+def read_document(file: Path) -> dict[str, Any]:
+    """The JSON object in a file, or a refusal that names the file."""
+    try:
+        document = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise Refused(f"{file}: no such file", "a drafter folder holds config.json") from None
+    except (OSError, RecursionError) as error:
+        raise Refused(f"{file}: cannot be read: {error}") from None
+    except ValueError as error:
+        raise Refused(f"{file}: not JSON: {error}") from None
+    if not isinstance(document, dict):
+        raise Refused(f"{file}: not a JSON object")
+    return document
+
+
+def _section(document: dict[str, Any], name: str) -> dict[str, Any]:
+    found = document.get(name) or {}
+    if not isinstance(found, dict):
+        raise Refused(f"config: {name} is {found!r}, not an object")
+    return found
+
+
+def _number(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise Refused(f"config: {name} is {value!r}, not a number")
+    return float(value)
+
+
+def _layer_types(document: dict[str, Any], layers: int) -> tuple[str, ...]:
+    """Which layers slide. Run as full attention, a drafter trained on sliding layers accepts less."""
+    types, slides = document.get("layer_types"), document.get("use_sliding_window")
+    if types is None:
+        if slides:
+            raise Refused(
+                "config: use_sliding_window is true, but layer_types does not say which layers slide",
+                "a list with one of full_attention, sliding_attention per layer",
+            )
+        return (FULL,) * max(0, layers)
+    if not isinstance(types, list):
+        raise Refused(f"config: layer_types is {types!r}, not a list")
+    if SLIDING in types and slides is False:
+        raise Refused("config: layer_types has sliding layers, but use_sliding_window is false")
+    return tuple(map(str, types))
+
+
 def _rope_theta(document: dict[str, Any]) -> float:
-    parameters = document.get("rope_parameters") or {}
-    scaling = document.get("rope_scaling") or {}
+    parameters, scaling = _section(document, "rope_parameters"), _section(document, "rope_scaling")
     for place in (parameters, scaling):
-        kind = place.get("rope_type", place.get("type", "default"))
+        kind = place.get("rope_type") or place.get("type") or "default"
         if kind != "default":
             raise Refused(f"config: RoPE of type {kind!r} is not supported", "only plain RoPE is")
     for place in (parameters, document):
@@ -240,9 +289,13 @@ def _rope_theta(document: dict[str, Any]) -> float:
                 "but a drafter's RoPE spans the whole head",
                 "it was copied from the target's config",
             )
-    if parameters.get("mrope_section"):
+    if parameters.get("mrope_section") or scaling.get("mrope_section"):
         raise Refused("config: mrope_section was copied from the target; a drafter has plain RoPE")
-    values = {float(p["rope_theta"]) for p in (parameters, document) if p.get("rope_theta") is not None}
+    values = {
+        _number("rope_theta", place["rope_theta"])
+        for place in (parameters, document)
+        if place.get("rope_theta") is not None
+    }
     if not values:
         raise Refused("config: rope_theta is missing", "it would silently become 10000")
     if len(values) > 1:
@@ -257,7 +310,7 @@ def _refuse_foreign(document: dict[str, Any], nested: dict[str, Any]) -> None:
                 raise Refused(f"config: {key}={place[key]!r}: this is {what}, not DFlash")
     if document.get("attention_bias"):
         raise Refused("config: attention_bias is true; DFlash projections have no bias")
-    if document.get("dtype", document.get("torch_dtype")) == "float16":
+    if "float16" in (document.get("dtype"), document.get("torch_dtype")):
         raise Refused("config: float16 weights overflow to NaN", "bfloat16 or float32")
     if document.get("hidden_act", "silu") != "silu":
         raise Refused(f"config: hidden_act {document['hidden_act']!r}; DFlash uses silu")

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 import checkpoint
-from draft_config import DraftConfig
+from draft_config import DraftConfig, read_document
 from drafter import Drafter
 from durable import write_durably
 from foreign_layouts import from_speculators, is_speculators, step_of
@@ -70,7 +70,7 @@ def read_drafter(path: Path) -> tuple[DraftConfig, dict[str, Tensor], LoadedDraf
         loaded = _empty(checkpoint.FORMAT if known else "torch", step_of(saved), about)
     if not isinstance(document, dict):
         document = _config_beside(file)
-    tensors = {_bare(name): tensor for name, tensor in tensors.items()}
+    tensors = _bare_names(tensors, file)
     if is_speculators(document):
         document, tensors = from_speculators(document, tensors)
         loaded.format = "speculators (untested)"
@@ -145,8 +145,7 @@ def _config_beside(file: Path) -> dict[str, Any]:
     beside = next((place for place in places if place.is_file()), None)
     if beside is None:
         raise Refused(f"{file}: holds no drafter config, and there is no config.json beside it")
-    document: dict[str, Any] = json.loads(beside.read_text(encoding="utf-8"))
-    return document
+    return read_document(beside)
 
 
 def _safetensors(file: Path) -> dict[str, Tensor]:
@@ -171,8 +170,19 @@ def _find_tensors(saved: dict[str, Any], file: Path) -> dict[str, Tensor]:
             found: dict[str, Tensor] = saved[name]
             return found
     raise Refused(
-        f"{file}: no drafter weights among its keys {sorted(saved)[:12]}", f"known: {', '.join(NESTED)}"
+        f"{file}: no drafter weights among its keys {sorted(map(str, saved))[:12]}",
+        f"known: {', '.join(NESTED)}",
     )
+
+
+def _bare_names(tensors: dict[str, Tensor], file: Path) -> dict[str, Tensor]:
+    """Tensors without their wrappers' prefixes; two of one name would leave it to chance which is loaded."""
+    bare: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        if _bare(str(name)) in bare:
+            raise Refused(f"{file}: two tensors are called {_bare(str(name))} (one of them {name})")
+        bare[_bare(str(name))] = tensor
+    return bare
 
 
 def _bare(name: str) -> str:

@@ -71,6 +71,33 @@ def test_the_block_size_may_stand_in_the_nested_config_alone(published: dict[str
         ({"layer_types": ["full_attention", "linear_attention"]}, "linear_attention"),
         ({"layer_types": ["sliding_attention"] * 2}, "use_sliding_window is false"),
         ({"num_key_value_heads": 3}, "multiple"),
+        ({"num_key_value_heads": 0}, "num_key_value_heads is 0"),
+        ({"head_dim": 7}, "head_dim 7 is odd"),
+        ({"head_dim": None}, "head_dim is missing"),
+        ({"hidden_size": "wide"}, "hidden_size is 'wide'"),
+        ({"block_size": 7.5}, "block_size is 7.5"),
+        ({"block_size": float("nan")}, "block_size is nan"),
+        ({"vocab_size": float("inf")}, "vocab_size is inf"),
+        ({"block_size": True}, "block_size is True"),
+        ({"dflash_config.mask_token_id": "257"}, "mask_token_id is '257'"),
+        ({"dflash_config.mask_token_id": -1}, "mask_token_id -1 is outside"),
+        ({"dflash_config.target_layer_ids": [0, -1]}, "tap -1 does not exist"),
+        ({"dflash_config.target_layer_ids": []}, "target_layer_ids is empty"),
+        ({"dflash_config": [1]}, "dflash_config is .1., not an object"),
+        ({"rope_parameters": "default"}, "rope_parameters is 'default'"),
+        ({"rope_theta": float("inf")}, "rope_theta is inf"),
+        ({"rope_theta": -1}, "rope_theta is -1"),
+        ({"rope_scaling": {"type": "linear", "factor": 2}}, "linear"),
+        ({"rope_parameters": {"rope_type": "llama3", "rope_theta": 1e6}}, "llama3"),
+        ({"rope_scaling": {"mrope_section": [1, 2]}}, "mrope"),
+        ({"rms_norm_eps": "small"}, "rms_norm_eps is 'small'"),
+        ({"rms_norm_eps": float("nan")}, "rms_norm_eps is nan"),
+        ({"layer_types": None, "use_sliding_window": True}, "which layers slide"),
+        ({"layer_types": "full_attention"}, "not a list"),
+        ({"layer_types": ["sliding_attention"] * 2, "use_sliding_window": True}, "without a sliding_window"),
+        ({"torch_dtype": "float16"}, "float16"),
+        ({"hidden_act": "gelu"}, "gelu"),
+        ({"conv_kernel_size": 3}, "DFlash2"),
     ],
 )
 def test_a_config_that_cannot_be_right_is_refused_by_name(
@@ -100,3 +127,19 @@ def test_default_taps_avoid_the_last_layers_and_never_repeat(depth: int) -> None
     taps = spread_taps(depth, 2)
     assert taps[0] == 1
     assert taps[-1] == depth - 3
+
+
+@pytest.mark.parametrize(
+    "change", [{"rope_scaling": None}, {"rope_parameters": {"rope_type": None}}, {"selector_rank": 0}]
+)
+def test_a_key_that_says_nothing_is_no_reason_to_refuse(
+    published: dict[str, Any], change: dict[str, Any]
+) -> None:
+    assert DraftConfig.parse({**published, **change}) == DraftConfig.parse(published)
+
+
+@pytest.mark.parametrize("content", [b"[]", b"{", b"\xff\xfe", b"[" * 100_000])
+def test_a_config_file_that_is_none_is_refused_by_its_name(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "config.json").write_bytes(content)
+    with pytest.raises(Refused, match=r"config\.json: (not|cannot)"):
+        DraftConfig.read(tmp_path)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
+import collections
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +140,62 @@ def test_a_pickle_with_code_is_refused_and_not_run(tmp_path: Path, small_config:
         load_drafter(tmp_path / "evil.pt")
     assert isinstance(plain_values(tmp_path / "evil.pt"), dict)
     assert not (tmp_path / "was-run").exists()
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+@pytest.mark.parametrize(
+    ("value", "named"),
+    [
+        (argparse.Namespace(lr=1), "argparse.Namespace"),
+        (Path("/x"), "PosixPath"),
+        (collections.defaultdict(list), "collections.defaultdict"),
+        (torch.nn.Linear(2, 2), "torch.nn.modules.linear.Linear"),
+    ],
+)
+def test_objects_beside_the_weights_are_refused_by_their_class(
+    tmp_path: Path, value: Any, named: str, zipped: bool
+) -> None:
+    torch.save({"extra": value}, tmp_path / "x.pt", _use_new_zipfile_serialization=zipped)
+    with pytest.raises(Refused, match=rf"more than plain data \(.*{named}\)") as refused:
+        load_drafter(tmp_path / "x.pt")
+    assert "weights_only" not in str(refused.value), (
+        "torch's advice to load without its guard is not passed on"
+    )
+
+
+@pytest.mark.filterwarnings("ignore:Detected pickle protocol")
+@pytest.mark.parametrize("zipped", [True, False])
+def test_whatever_a_damaged_file_provokes_is_one_refusal(tmp_path: Path, tensors: Any, zipped: bool) -> None:
+    """Flipped bytes, cuts, garbage; and the standard library's reader is as calm."""
+    file = tmp_path / "damaged.pt"
+    torch.save({"step": 3, "draft_state_dict": tensors}, file, _use_new_zipfile_serialization=zipped)
+    whole, drawn, refused = file.read_bytes(), random.Random(7), 0
+    for _ in range(150):
+        content = bytearray(whole[: drawn.choice([len(whole), drawn.randrange(len(whole))])])
+        for _ in range(drawn.randint(1, 4)):
+            if content:
+                content[drawn.randrange(min(len(content), 3000))] = drawn.randrange(256)
+        file.write_bytes(content)
+        for read in (checkpoint.read, plain_values):
+            try:
+                read(file)
+            except Refused as error:
+                refused += 1
+                assert str(file) in str(error)
+    assert refused > 150
+
+
+@pytest.mark.parametrize("content", [b"", b"hello world\n", b'{"a": 1}', b"PK\x03\x04"])
+def test_a_file_of_another_kind_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "x.pt").write_bytes(content)
+    with pytest.raises(Refused, match=r"x\.pt: not a"):
+        load_drafter(tmp_path / "x.pt")
+
+
+def test_two_tensors_of_one_name_are_refused(tmp_path: Path, small_config: DraftConfig, tensors: Any) -> None:
+    doubled = {**tensors, "module.fc.weight": tensors["fc.weight"] + 1}
+    with pytest.raises(Refused, match=r"two tensors are called fc\.weight"):
+        load_drafter(save_pt(tmp_path, small_config, {"draft_state_dict": doubled}))
 
 
 def test_a_cut_checkpoint_is_named_as_not_whole(
