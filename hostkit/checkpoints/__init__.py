@@ -2,7 +2,7 @@
 
 from hostkit.checkpoints.choosing import Choice, Ranked, choose, choose_step
 from hostkit.checkpoints.fitting import Fit, fits
-from hostkit.checkpoints.models import Candidate, Contents
+from hostkit.checkpoints.models import Candidate, Contents, Layout
 from hostkit.checkpoints.plan import StagePlan, plan_stage
 from hostkit.checkpoints.reading import inspect_checkpoint
 from hostkit.checkpoints.staging import Staged, stage
@@ -12,6 +12,7 @@ __all__ = [
     "Choice",
     "Contents",
     "Fit",
+    "Layout",
     "Ranked",
     "StagePlan",
     "Staged",

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from hostkit.checkpoints.models import Contents, TensorFacts, Value
+from hostkit.checkpoints.models import Contents, Layout, TensorFacts, Value
 
-PREFIXES = ("module.", "_orig_mod.", "draft_model.", "model.")
+WRAPPERS = ("module.", "_orig_mod.")
+PREFIXES = (*WRAPPERS, "draft_model.", "model.")
 NESTED = ("draft_state_dict", "drafter", "model_state_dict", "state_dict", "model")
 DTYPES = ("bfloat16", "float32")
 NUMBERS = (
@@ -39,9 +40,10 @@ class Fit(Value):
         return not self.problems
 
 
-def bare(name: str) -> str:
+def bare(name: str, strip: tuple[str, ...] = ()) -> str:
     """Strip what wrappers put before a name, as often as they did; `module_list.` is no wrapper's."""
-    while (prefix := next((one for one in PREFIXES if name.startswith(one)), None)) is not None:
+    prefixes = (*PREFIXES, *strip)
+    while (prefix := next((one for one in prefixes if name.startswith(one)), None)) is not None:
         name = name[len(prefix) :]
     return name
 
@@ -74,54 +76,104 @@ def expected(config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     return table
 
 
-def fits(contents: Contents, *, step: int | None = None, weights: list[str] | None = None) -> Fit:
+def fits(contents: Contents, *, step: int | None = None, layout: Layout | None = None) -> Fit:
     """Hold a checkpoint against what the bundled harness loads. `step`: the one in its name."""
+    layout = layout or Layout()
     problems: list[str] = []
     notes: list[str] = []
     if contents.code is not None:
         return Fit(problems=(f"not readable: {contents.reason}",))
     keys = contents.keys()
     problems += [
-        f"no top-level key {key!r}; there are: {_few(keys)}" for key in weights or [] if key not in keys
+        f"no key {key!r}; there are: {_few(keys)}"
+        for key in layout.weights
+        if key not in keys and not below(contents.tensors, key, layout.strip)
     ]
     if step is not None and contents.step is not None and contents.step != step:
         problems.append(f"it holds step {contents.step}, its name says {step}")
     elif contents.step is None:
-        notes.append("it does not say its step; the one in its name is used")
+        where = f" at {layout.step}" if layout.step else ""
+        notes.append(f"it does not say its step{where}; the one in its name is used")
     foreign = [one for one in contents.globals if not one.startswith("torch.distributed")]
     if foreign:
         notes.append(f"loading needs an allow-list for: {_few(foreign)}")
     if len(foreign) < len(contents.globals):
         problems.append("it holds sharded (distributed) tensors, which the harness does not load")
-    key, tensors = weights_of(contents, weights)
+    key, tensors = weights_of(contents, layout)
     if key is None:
         problems.append(f"no drafter weights among its keys: {_few(keys)}")
         return Fit(problems=tuple(problems), notes=tuple(notes), step=contents.step)
     config, faults = _config(contents.metadata.get("config"))
     problems += faults
-    named = {bare(".".join(one.path[1:] if key else one.path)): one for one in tensors}
+    # of a torch file the declared prefixes are taken off when it is staged; any other comes as it is
+    strip = layout.strip if contents.format in (None, "torch-zip") else ()
+    named = {bare(name, strip): one for name, one in tensors}
     if config is not None:
         problems += _compare(expected(config), named)
     return Fit(
         problems=tuple(problems),
         notes=tuple(notes),
         weights=key,
-        weights_bytes=sum({one.storage: one.bytes for one in tensors}.values()),
+        weights_bytes=sum({one.storage: one.bytes for _, one in tensors}.values()),
         step=contents.step,
         block_size=config["block_size"] if config else None,
     )
 
 
-def weights_of(contents: Contents, weights: list[str] | None) -> tuple[str | None, list[TensorFacts]]:
-    """Return the key under which the harness finds the tensors, and the tensors."""
-    flat = [one for one in contents.tensors if len(one.path) == 1]
+def weights_of(
+    contents: Contents, layout: Layout | None = None
+) -> tuple[str | None, list[tuple[str, TensorFacts]]]:
+    """Return the key under which the harness finds the tensors, and the tensors by their names below it."""
+    layout = layout or Layout()
+    for key in layout.weights:
+        found = below(contents.tensors, key, layout.strip)
+        if found:
+            return key, found
+    flat = [(one.path[0], one) for one in contents.tensors if len(one.path) == 1]
     if flat and all(entry.tensors for entry in contents.top):
         return "", flat
-    for key in (*(weights or ()), *NESTED):
-        below = [one for one in contents.tensors if len(one.path) > 1 and one.path[0] == key]
-        if below:
-            return key, below
+    for key in NESTED:
+        inner = [
+            (".".join(one.path[1:]), one) for one in contents.tensors if one.path[0] == key and one.path[1:]
+        ]
+        if inner:
+            return key, inner
     return None, []
+
+
+def foreign(key: str, layout: Layout) -> bool:
+    """Whether the bundled harness finds weights under this key only where a staged file brings them to it."""
+    return key not in NESTED or bool(layout.strip)
+
+
+def below(
+    tensors: tuple[TensorFacts, ...], wanted: str, strip: tuple[str, ...] = ()
+) -> list[tuple[str, TensorFacts]]:
+    """Return the tensors under a key, or under names with dots that lead to it, by what follows.
+
+    As the program on the host finds them (`torchzip_paths`): as the names stand, else through wrappers' prefixes.
+    """
+    for through in ((), (*WRAPPERS, *strip)):
+        met = [(_rest(".".join(one.path), wanted, through), one) for one in tensors]
+        found = [(rest, one) for rest, one in met if rest is not None]
+        if found:
+            return found
+    return []
+
+
+def _rest(name: str, wanted: str, strip: tuple[str, ...]) -> str | None:
+    """Return what follows `wanted` in a name with dots; None where it leads elsewhere."""
+    if not wanted:
+        return name
+    head, _, tail = wanted.partition(".")
+    if name == head:
+        return None if tail else ""
+    if name.startswith(head + ".") and (found := _rest(name[len(head) + 1 :], tail, strip)) is not None:
+        return found
+    for prefix in strip:
+        if name.startswith(prefix) and (found := _rest(name[len(prefix) :], wanted, strip)) is not None:
+            return found
+    return None
 
 
 def _config(document: Any) -> tuple[dict[str, Any] | None, list[str]]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from hostkit.checkpoints.fitting import weights_of
-from hostkit.checkpoints.models import Contents, File
+from hostkit.checkpoints.fitting import foreign, weights_of
+from hostkit.checkpoints.models import Contents, File, Layout, TensorFacts
 from hostkit.inventory.models import Inventory
 from hostkit.transport.connections import Connections
 from hostkit.transport.program import run_program
@@ -37,7 +37,7 @@ def choose_method(
     inventory: Inventory,
     source: str,
     contents: Contents,
-    weights: list[str],
+    layout: Layout,
     *,
     method: Method,
     own_harness: bool = False,
@@ -47,7 +47,7 @@ def choose_method(
     `own_harness`: somebody's own reads it, and what that needs is known only from declared `weights`.
     """
     full = Chosen("full", WHOLE, contents.files)
-    if own_harness and not weights and method == "auto":
+    if own_harness and not layout.weights and method == "auto":
         return Chosen(
             "full", f"{WHOLE} (`weights:` does not say what your own harness needs of it)", contents.files
         )
@@ -59,15 +59,17 @@ def choose_method(
         if not mine or not left:
             return full
         return Chosen("weights", f"the model's files by rsync, without {left} bytes of training state", mine)
-    found, _ = weights_of(contents, weights or None)
-    keys = weights or ([found] if found else [])
-    why = _not_worth(contents, keys) if method == "auto" else None
+    found, tensors = weights_of(contents, layout)
+    keys = list(layout.weights) or ([found] if found else [])
+    brought = bool(found) and not own_harness and foreign(str(found), layout)  # to where the harness looks
+    why = _not_worth(contents, [one for _, one in tensors]) if method == "auto" and not brought else None
     if contents.format != "torch-zip":
         why = f"tensors cannot be taken out of {contents.format}"
     elif not keys:
         why = "the weights are under no key of their own"
     if why is None:
-        request = {"op": "plan", "path": contents.path, "keys": keys}
+        request = {"op": "plan", "path": contents.path, "keys": keys, "harness": not own_harness}
+        request |= layout.request()
         host = inventory.hosts[source]
         plan = run_program(
             connections.transport(source), host.python, "torchzip", request, timeout=BUDGET, retry=True
@@ -82,8 +84,8 @@ def choose_method(
     return Chosen("full", f"{WHOLE} ({why})", contents.files)
 
 
-def _not_worth(contents: Contents, keys: list[str]) -> str | None:
-    wanted = sum(entry.bytes for entry in contents.top if entry.key in keys)
+def _not_worth(contents: Contents, tensors: list[TensorFacts]) -> str | None:
+    wanted = sum({one.storage: one.bytes for one in tensors}.values())
     if contents.size and (wanted > WORTH * contents.size or contents.size - wanted < LEAST):
         return "nearly all of it is weights"
     return None

@@ -6,11 +6,33 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from hostkit.inventory.models import Checkpoints
+
 
 class Value(BaseModel):
     """Frozen; what a newer remote program says on top is passed over."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", from_attributes=True)
+
+
+class Layout(Value):
+    """What the inventory says of a run's checkpoints inside, where its trainer has a layout of its own.
+
+    `weights` and `step` are keys, or names with dots that lead to them; `strip`: prefixes of wrappers in names.
+    """
+
+    weights: tuple[str, ...] = ()
+    step: str | None = None
+    strip: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, saved: Checkpoints | None) -> Layout:
+        """Return the layout that a run declares."""
+        return cls() if saved is None else cls.model_validate(saved)
+
+    def request(self) -> dict[str, Any]:
+        """Return what the programs on the hosts are told of it, besides the weights."""
+        return {"step": self.step, "strip": list(self.strip)}
 
 
 class Candidate(Value):

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import Field
 
 from hostkit.checkpoints.method import FOLDERS, Chosen, Method, choose_method
-from hostkit.checkpoints.models import Candidate, Contents, File, Value
+from hostkit.checkpoints.models import Candidate, Contents, File, Layout, Value
 from hostkit.checkpoints.pulling import command
 from hostkit.checkpoints.reading import inspect_checkpoint
 from hostkit.errors import CannotCreateError, DataError, HostkitError
@@ -144,13 +144,14 @@ def plan_stage(
             inventory.hosts[source].python,
             candidate.path,
             marker=marker_of(saved.marker if saved else None, candidate.step),
+            layout=Layout.of(saved),
         )
     chosen = choose_method(
         connections,
         inventory,
         source,
         contents,
-        list(saved.weights) if saved else [],
+        Layout.of(saved),
         method=method,
         own_harness=any(one.run == run and one.harness != "dflash" for one in inventory.evals.values()),
     )

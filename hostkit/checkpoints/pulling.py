@@ -69,6 +69,7 @@ def copy_request(plan: StagePlan) -> tuple[str, dict[str, Any]]:
     asked = {
         "path": plan.source_path,
         "keys": plan.selection["keys"],
+        **plan.selection["asked"],
         "digest": plan.selection["digest"],
         "marker": line,
         "rate": plan.rate,

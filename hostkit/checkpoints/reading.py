@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from hostkit.checkpoints.fitting import NESTED
-from hostkit.checkpoints.models import Contents
+from hostkit.checkpoints.models import Contents, Layout
 from hostkit.errors import ProtocolError
 from hostkit.transport.base import Transport
 from hostkit.transport.program import run_program
@@ -22,14 +22,16 @@ def inspect_checkpoint(
     *,
     marker: str | None = None,
     weights: list[str] | None = None,
+    layout: Layout | None = None,
     timeout: float | None = BUDGET,
 ) -> Contents:
     """Return what the checkpoint at `path` is and holds; its pickle is read as symbols, nothing is imported.
 
     A checkpoint that is not whole or not understood is returned too, with its `code` and `reason`. `weights`:
-    tell the tensors of these top-level keys only.
+    tell the tensors of these top-level keys only. `layout`: says where the step stands.
     """
     request: dict[str, Any] = {"op": "inspect", "path": path, "marker": marker, "weights": weights}
+    request |= (layout or Layout()).request()
     return _contents(
         run_program(transport, python, "torchzip", request, timeout=timeout, retry=True), transport.host
     )
@@ -56,16 +58,20 @@ def list_checkpoints(
 
 
 def summaries(
-    transport: Transport, python: str, paths: list[str], weights: list[str]
+    transport: Transport, python: str, paths: list[str], layout: Layout
 ) -> dict[str, tuple[int | None, int | None]]:
     """Return the step inside and the bytes of the weights of several checkpoints, in one round trip."""
-    request: dict[str, Any] = {"op": "summaries", "paths": paths}
+    weights = list(layout.weights)
+    request: dict[str, Any] = {"op": "summaries", "paths": paths, "names": weights, **layout.request()}
     reply = run_program(transport, python, "torchzip", request, timeout=BUDGET, retry=True)
     found: dict[str, tuple[int | None, int | None]] = {}
     for one in reply.get("summaries", []):
         sizes = {str(entry["key"]): int(entry["bytes"]) for entry in one["top"]}
-        keys = [key for key in weights or NESTED if key in sizes][: None if weights else 1] or [""]
-        found[one["path"]] = (one["step"], sum(sizes.get(key, 0) for key in keys) or None)
+        if weights:
+            known = [size for size in (one.get("named") or {}).values() if size]
+        else:
+            known = [sizes[key] for key in (*NESTED, "") if key in sizes][:1]
+        found[one["path"]] = (one["step"], sum(known) or None)
     return found
 
 

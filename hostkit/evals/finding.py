@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hostkit.checkpoints import Candidate, Choice, Contents, Fit, choose, fits, inspect_checkpoint
+from hostkit.checkpoints import Candidate, Choice, Contents, Fit, Layout, choose, fits, inspect_checkpoint
 from hostkit.checkpoints.plan import marker_of
 from hostkit.errors import DataError, UnreachableError
 from hostkit.inventory.models import Inventory
@@ -95,6 +95,7 @@ def verify(connections: Connections, inventory: Inventory, run: str, candidate: 
         inventory.hosts[host].python,
         candidate.path,
         marker=marker_of(saved.marker if saved else None, candidate.step),
+        layout=Layout.of(saved),
     )
     where = f"{host}:{candidate.path}"
     if not contents.complete:
@@ -108,7 +109,7 @@ def verify(connections: Connections, inventory: Inventory, run: str, candidate: 
             where=where,
             hint="run the command again",
         )
-    fit = fits(contents, step=candidate.step, weights=list(saved.weights) if saved else None)
+    fit = fits(contents, step=candidate.step, layout=Layout.of(saved))
     if not fit.ok:
         raise DataError(
             "the harness would not load it: " + "; ".join(fit.problems),

@@ -173,6 +173,7 @@ def _choose(session: Session, run: str) -> tuple[TrainStatus, Choice]:
 
 def _inside(session: Session, run: str, choice: Choice) -> dict[str, tuple[int | None, int | None]]:
     """Return step inside and bytes of weights of the newest complete checkpoints, by path."""
+    from hostkit.checkpoints import Layout
     from hostkit.checkpoints.reading import summaries
 
     saved, host = session.inventory.runs[run].checkpoints, session.inventory.runs[run].host
@@ -180,7 +181,7 @@ def _inside(session: Session, run: str, choice: Choice) -> dict[str, tuple[int |
     if not paths:
         return {}
     python = session.inventory.hosts[host].python
-    return summaries(session.connections.transport(host), python, paths, list(saved.weights) if saved else [])
+    return summaries(session.connections.transport(host), python, paths, Layout.of(saved))
 
 
 def _age(status: TrainStatus, one: Candidate) -> float | None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torchzip_paths
 
-from hostkit.checkpoints import Contents, fits
-from hostkit.checkpoints.fitting import bare, expected
+from hostkit.checkpoints import Contents, Layout, fits
+from hostkit.checkpoints.fitting import bare, below, expected, foreign
 from hostkit.checkpoints.models import Entry, TensorFacts
 
 CONFIG: dict[str, Any] = {
@@ -77,8 +78,63 @@ def test_weights_are_found_where_the_harness_finds_them(key: str) -> None:
 
 
 def test_a_key_that_the_inventory_names_comes_first_and_must_be_there() -> None:
-    assert fits(contents("my_drafter"), weights=["my_drafter"]).ok
-    assert "no top-level key 'ema'; there are: draft_state_dict" in fits(contents(), weights=["ema"]).problems
+    assert fits(contents("my_drafter"), layout=Layout(weights=("my_drafter",))).ok
+    fit = fits(contents(), layout=Layout(weights=("ema",)))
+    assert "no key 'ema'; there are: draft_state_dict" in fit.problems
+
+
+@pytest.mark.report("c15")
+@pytest.mark.parametrize(
+    ("key", "prefix", "weights"),
+    [
+        ("model", "module._orig_mod.drafter.", "model.drafter"),
+        ("state", "model.drafter.module.", "state.model.drafter"),
+        ("", "_orig_mod.drafter.", "drafter"),
+        ("model", "drafter._orig_mod.", "model.drafter"),
+    ],
+)
+def test_weights_are_found_below_names_with_dots_and_through_wrappers(
+    key: str, prefix: str, weights: str
+) -> None:
+    fit = fits(contents(key, prefix=prefix), step=4000, layout=Layout(weights=(weights,)))
+    assert fit.ok, fit.problems
+    assert (fit.weights, fit.weights_bytes) == (weights, 250)
+
+
+def test_of_a_whole_model_only_the_named_part_counts() -> None:
+    other = {"target." + name: shape for name, shape in expected(FLAT).items()}
+    whole = contents("model", prefix="drafter.", change={"target.x": (3,)} | other)
+    tensors = [
+        one.model_copy(update={"path": ("model", one.path[1].replace("drafter.target", "target"))})
+        for one in whole.tensors
+    ]
+    whole = whole.model_copy(update={"tensors": tuple(tensors)})
+    assert not fits(whole).ok
+    assert fits(whole, layout=Layout(weights=("model.drafter",))).ok
+
+
+def test_a_declared_prefix_is_stripped_of_a_torch_file_alone_since_others_come_as_they_are() -> None:
+    layout = Layout(weights=("model",), strip=("net.",))
+    assert not fits(contents("model", prefix="net.")).ok
+    assert fits(contents("model", prefix="module.net.", format="torch-zip"), layout=layout).ok
+    assert not fits(contents("model", prefix="net.", format="safetensors"), layout=layout).ok
+
+
+def test_the_harness_finds_its_own_keys_by_itself_and_others_where_staging_brings_them() -> None:
+    assert not foreign("drafter", Layout(weights=("drafter",)))
+    assert foreign("state.model", Layout())
+    assert foreign("drafter", Layout(strip=("net.",)))
+
+
+@pytest.mark.parametrize("key", ["a", "a.b", "model.module.drafter", "module._orig_mod.x"])
+@pytest.mark.parametrize("wanted", ["a", "a.b", "drafter", "model.drafter", "x", "module"])
+def test_names_are_walked_as_the_program_on_the_host_walks_them(key: str, wanted: str) -> None:
+    tensor = TensorFacts(path=(key, "w"), shape=(1,), dtype="float32")
+    there = None
+    for strip in ((), torchzip_paths.WRAPPERS):
+        met = torchzip_paths.meet(f"{key}.w", wanted, strip)
+        there = met[0] if there is None and met is not None and not met[1] else there
+    assert [rest for rest, _ in below((tensor,), wanted)] == ([] if there is None else [there])
 
 
 def test_a_missing_an_extra_and_a_misshapen_tensor_are_named() -> None:
@@ -122,7 +178,9 @@ def test_a_step_inside_that_differs_from_the_name_is_a_problem_and_none_is_a_not
     assert "it holds step 3000, its name says 4000" in fits(contents(step=3000), step=4000).problems
     fit = fits(contents(step=None), step=4000)
     assert fit.ok
-    assert "does not say its step" in fit.notes[0]
+    assert "does not say its step;" in fit.notes[0]
+    named = fits(contents(step=None), step=4000, layout=Layout(step="trainer.n"))
+    assert "does not say its step at trainer.n" in named.notes[0]
 
 
 def test_half_precision_is_refused() -> None:

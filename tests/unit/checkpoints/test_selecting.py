@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hostkit.checkpoints import plan_stage, stage
+from hostkit.checkpoints import Layout, plan_stage, stage
 from hostkit.checkpoints.method import choose_method
 from hostkit.checkpoints.models import Contents, Entry, File, TensorFacts
 from hostkit.errors import DataError
@@ -136,8 +136,12 @@ def test_it_goes_on_from_what_is_there_and_from_the_last_good_record_of_what_is_
     same_weights(staged.path, path)
 
 
+def weight(*path: str, bytes: int = 900 << 20) -> TensorFacts:
+    return TensorFacts(path=path or ("drafter", "w"), shape=(1,), dtype="float32", storage="0", bytes=bytes)
+
+
 def contents(**more: Any) -> Contents:
-    tensors = (TensorFacts(path=("drafter", "w"), shape=(1,), dtype="float32", storage="0"),)
+    tensors = (weight(),)
     base: dict[str, Any] = {
         "path": "/c",
         "complete": True,
@@ -152,7 +156,7 @@ def contents(**more: Any) -> Contents:
     ("what", "why"),
     [
         (contents(), "nearly all of it is weights"),
-        (contents(size=20 << 20, top=(Entry(key="drafter", tensors=1, bytes=10 << 20),)), "nearly all"),
+        (contents(size=20 << 20, tensors=(weight(bytes=10 << 20),)), "nearly all"),
         (contents(format="torch-legacy"), "cannot be taken out of torch-legacy"),
         (contents(tensors=()), "under no key of their own"),
     ],
@@ -160,14 +164,14 @@ def contents(**more: Any) -> Contents:
 def test_the_whole_file_comes_where_a_selection_saves_nothing_or_cannot_be_made(
     what: Contents, why: str
 ) -> None:
-    chosen = choose_method(None, None, "box", what, [], method="auto")  # type: ignore[arg-type]
+    chosen = choose_method(None, None, "box", what, Layout(), method="auto")  # type: ignore[arg-type]
     assert chosen.method == "full"
     assert why in chosen.why
 
 
 def test_for_somebodys_own_harness_the_whole_file_comes_unless_the_weights_are_declared() -> None:
     large = contents(size=10 << 30)
-    chosen = choose_method(None, None, "box", large, [], method="auto", own_harness=True)  # type: ignore[arg-type]
+    chosen = choose_method(None, None, "box", large, Layout(), method="auto", own_harness=True)  # type: ignore[arg-type]
     assert chosen.method == "full"
     assert "`weights:`" in chosen.why
 
@@ -183,7 +187,7 @@ def test_of_a_hugging_face_folder_the_training_state_stays_behind() -> None:
     files = tuple(File(name=name, size=size, mtime_ns=0) for name, size in names.items())
     tensors = (TensorFacts(path=("w",), shape=(1,), dtype="float32", storage="model-1.safetensors:w"),)
     folder = contents(format="sharded", files=files, tensors=tensors)
-    chosen = choose_method(None, None, "box", folder, [], method="auto")  # type: ignore[arg-type]
+    chosen = choose_method(None, None, "box", folder, Layout(), method="auto")  # type: ignore[arg-type]
     assert [file.name for file in chosen.files] == ["model-1.safetensors", "config.json"]
     assert "without 109 bytes" in chosen.why
 
@@ -199,3 +203,49 @@ def test_a_selection_that_was_asked_for_and_cannot_be_made_is_an_error_that_name
     with pytest.raises(DataError, match="no key of their own") as raised:
         ground.stage(1, method="weights")
     assert "--full" in str(raised.value.hint)
+
+
+def foreign_layout(kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what another trainer saves, and what the inventory says of it."""
+    import torch
+
+    def weights(before: str = "") -> dict[str, Any]:
+        return {f"{before}layers.{i}.weight": torch.full((2000,), float(i)) for i in range(4)}
+
+    moments = {i: torch.randn(2000) for i in range(24)}
+    if kind == "DDP":
+        saved = {"net": weights("module."), "optimizer": moments, "progress": {"steps_done": 1}}
+        return saved, {"weights": ["net"], "step": "progress.steps_done"}
+    if kind == "compiled":
+        flat = {**weights("_orig_mod.drafter."), **weights("_orig_mod.target.")}
+        saved = {"model": flat, "optimizer": moments, "progress": {"steps_done": 1}}
+        return saved, {"weights": ["model.drafter"], "step": "progress.steps_done"}
+    inner = {"model": {"drafter": weights("student."), "target": weights()}, "optimizer": moments}
+    declared = {"weights": ["state.model.drafter"], "step": "loop.step", "strip": ["student."]}
+    return {"state": inner, "loop": {"step": torch.tensor(1)}}, declared
+
+
+@pytest.mark.report("c15", "c13")
+@pytest.mark.parametrize("kind", ["DDP", "compiled", "nested"])
+def test_of_a_foreign_layout_the_declared_weights_come_and_stand_bare_where_the_harness_looks(
+    ground: Ground, kind: str
+) -> None:
+    import torch
+
+    saved, declared = foreign_layout(kind)
+    path = ground.root / "step_1" / "checkpoint.pt"
+    path.parent.mkdir(parents=True)
+    torch.save(saved, path)
+    inventory = ground.inventory(**declared)
+    with Connections(inventory) as connections:
+        (one,) = ground.candidates(connections)
+        where = ("drafter", one, "box", str(ground.staged))
+        plan = plan_stage(connections, inventory, *where)
+        assert (plan.method, plan.contents.step) == ("weights", 1)  # by itself, though the file is small
+        staged = stage(connections, inventory, *where, plan=plan)
+    found = torch.load(staged.path, weights_only=True)
+    assert sorted(found["draft_state_dict"]) == [f"layers.{i}.weight" for i in range(4)]
+    assert float(found["draft_state_dict"]["layers.3.weight"][0]) == 3.0
+    assert staged.bytes < path.stat().st_size / 3
+    assert staged.manifest["step_inside"] == 1
+    assert declared["weights"][0] in staged.manifest["kept"]
