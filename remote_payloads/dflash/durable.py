@@ -4,31 +4,66 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
 
 def write_durably(path: Path, content: bytes | Callable[[BinaryIO], None]) -> None:
-    """Write bytes (or let a function write them) so that a kill leaves the old file or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    """Write bytes (or let a function write them) so that a kill leaves the old file or the new one.
+
+    Failing (a full disk, no permission) it raises OSError with the file's name, and leaves nothing behind.
+    """
+    # A name that no other writer has: process ids repeat between containers that share a disk.
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("wb") as file:
-            if callable(content):
-                content(file)
-            else:
-                file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+            kept = _FirstFault(file)
+            try:
+                if callable(content):
+                    content(kept)  # type: ignore[arg-type]
+                else:
+                    kept.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            except Exception:
+                # Torch reports a full disk as a fault of its own; the disk's is the one that helps.
+                if kept.fault is not None:
+                    raise kept.fault from None
+                raise
         temporary.replace(path)
+    except OSError as error:
+        error.filename = str(path)
+        raise
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # mostly renamed by now; else there may not even be a folder
+            temporary.unlink()
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+class _FirstFault:
+    """A file to write to that remembers the first fault of the system."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.fault: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        try:
+            return self._file.write(data)
+        except OSError as error:
+            self.fault = self.fault or error
+            raise
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
 
 
 def write_json(path: Path, document: Any) -> None:

@@ -151,7 +151,7 @@ def finished_ids(file: Path) -> set[str]:
         with file.open("r+b") as stream:
             stream.truncate(len(whole))
     found = set()
-    for number, line in enumerate(whole.decode("utf-8").splitlines(), 1):
+    for number, line in enumerate(whole.decode("utf-8", "replace").split("\n")[:-1], 1):
         try:
             found.add(str(json.loads(line)["id"]))
         except (ValueError, KeyError, TypeError):

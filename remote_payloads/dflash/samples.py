@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from prompts import lines_of, parse_line
 from refusal import Refused
 
 
@@ -35,18 +36,13 @@ class Sample:
 def read(file: Path, tokenizer: Any, max_length: int, thinking: bool = False) -> list[Sample]:
     """Samples of a JSONL file that have at least one anchor; `Refused` names a bad line."""
     samples = []
-    try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except FileNotFoundError:
-        raise Refused(f"{file}: no such file") from None
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
+    for number, line in lines_of(file):
+        entry = parse_line(line, f"{file}:{number}")
         try:
-            entry = json.loads(line)
             ids, supervised = _tokens(entry, tokenizer, thinking)
-        except (ValueError, KeyError, TypeError) as error:
-            raise Refused(f"{file}:{number}: {error}", "see the first lines of samples.py") from None
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+            raise Refused(f"{file}:{number}: {what}", "see the first lines of samples.py") from None
         sample = Sample(str(entry.get("id", number)), ids, supervised).cut(max_length)
         if sample.candidates():
             samples.append(sample)

@@ -187,10 +187,54 @@ def test_a_small_choice_takes_turns_over_the_domains() -> None:
         ('{"id": 1}', "needs one of prompt"),
         ('{"id": 1, "prompt": "a"}\n{"id": 1, "prompt": "b"}', "id '1' is used twice"),
         ("\n", "holds no prompt"),
+        ("", "holds no prompt"),
+        ('{"prompt": 5}', "not text"),
+        ('{"prompt": ""}', "not text"),
+        ('{"prompt": null}', "not text"),
+        ('{"messages": "hello"}', "not text"),
+        ('{"messages": [{"role": "user"}]}', "not text"),
+        ('{"messages": []}', "not text"),
+        ('{"text": ["a"]}', "not a text"),
+        ('{"text": "a", "id": [1]}', "id is .1."),
+        ('{"text": "a", "prompt": "b"}', "needs one of"),
+        ('{"prompt_ids": [1], "response_ids": ["a"]}', "lists of token ids"),
+        ('{"prompt_ids": [1]}', "lists of token ids"),
+        ('{"text": "a"}\n{"text": "\\ud800"}', "x.jsonl:2: holds half of a surrogate pair"),
+        ('{"text": "a"}\n{"text": "\udcff"}', "x.jsonl:2: not UTF-8 .byte 11"),
+        ("[" * 100_000, "x.jsonl:1: not JSON"),
     ],
 )
 def test_a_wrong_prompts_file_is_refused_at_its_line(tmp_path: Path, text: str, named: str) -> None:
     file = tmp_path / "x.jsonl"
-    file.write_text(text)
+    file.write_bytes(text.encode("utf-8", "surrogateescape"))
     with pytest.raises(Refused, match=named):
         prompts.read(file)
+
+
+def test_a_prompts_file_may_come_from_any_editor(tmp_path: Path) -> None:
+    """A byte order mark, CRLF, blank lines, separators inside strings, a line of megabytes, no last line feed."""
+    file = tmp_path / "x.jsonl"
+    lines = [
+        '{"id": 7, "text": "a\u2028b\x85c"}',
+        "",
+        "   ",
+        '{"domain": "d", "text": "%s"}' % ("x" * 3_000_000),
+    ]
+    file.write_bytes(b"\xef\xbb\xbf" + "\r\n".join(lines).encode())
+    one, two = prompts.read(file)
+    assert (one.id, one.text) == ("7", "a\u2028b\x85c")
+    assert (two.id, two.domain, len(two.text)) == ("4", "d", 3_000_000)
+
+
+def test_many_prompts_are_read_in_time_that_grows_with_them(tmp_path: Path) -> None:
+    file = tmp_path / "x.jsonl"
+    file.write_text("".join(f'{{"id": {i}, "text": "a"}}\n' for i in range(30_000)))
+    assert len(prompts.read(file)) == 30_000
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, None])
+def test_a_prompts_file_that_is_no_file_is_refused(tmp_path: Path, make: Any) -> None:
+    if make:
+        make(tmp_path / "x.jsonl")
+    with pytest.raises(Refused, match=r"x\.jsonl: (cannot be read|no such file)"):
+        prompts.read(tmp_path / "x.jsonl")
