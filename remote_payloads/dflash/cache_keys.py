@@ -1,4 +1,4 @@
-"""Names of cached references and features: a hash of everything that they depend on.
+"""Names of cached references, features and block records: a hash of everything that they depend on.
 
 Standard library only, Python 3.8. A file under another target, template, thinking flag, dtype or list of
 taps has the same shape and another meaning; it must not have the same name.
@@ -57,6 +57,16 @@ def reference_file(work: Path, prompt: Prompt, key: str) -> Path:
 def feature_file(work: Path, prompt_id: str, key: str) -> Path:
     """Where features are kept."""
     return work / "features" / "{}-{}.safetensors".format(_safe(prompt_id), key)
+
+
+def block_key(document: Dict[str, Any]) -> str:
+    """The measured blocks of a prompt: see block_records.py for what decides them."""
+    return _key(document)
+
+
+def block_file(work: Path, prompt_id: str, key: str) -> Path:
+    """Where a prompt's measured blocks are kept."""
+    return work / "blocks" / "{}-{}.json".format(_safe(prompt_id), key)
 
 
 def _safe(name: str) -> str:

@@ -4,7 +4,8 @@
     python eval_drafter.py --checkpoint PATH --target DIR --work DIR --out RESULT.json [--prompts FILE.jsonl]
 
 References come from --api, or from the target itself; its features are computed once per prompt and kept in
---work, so that a killed run goes on and the next checkpoint costs only its drafter. Progress: JSON lines.
+--work, so that the next checkpoint costs only its drafter. A finished prompt's blocks are kept there too: a killed
+run goes on with the next prompt, and says so. Progress: JSON lines.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ import harness_files
 import isolation
 import prompts
 import result
+from block_records import BlockRecords, Compared
 from drafter_files import LoadedDrafter, load_drafter
 from durable import write_json
 from eval_inputs import Inputs
@@ -48,9 +49,11 @@ class Evaluation:
         self.identity = identify(args.target)
         self.dtype = target_dtype(args.target, args.dtype)
         self.loaded = load_drafter(args.checkpoint, self.dtype)
+        self.weights_sha256 = harness_files.sha256_of(args.checkpoint)
         self.config = self.loaded.config
         self.block_size = args.block_size or self.config.block_size
         self.dtype_check: dict[str, Any] | None = None
+        self.from_records = 0
         self.asked = prompts.choose(prompts.read(args.prompts), args.max_prompts)
         refuse_mismatch(self.loaded, self.identity)
 
@@ -93,42 +96,83 @@ class Evaluation:
         return {"agree": agree, "of": of, "rate": rate, "passed": passed}
 
     def _measure(self, inputs: Inputs, references: Sequence[Reference]) -> list[PromptResult]:
+        """Blocks of every prompt; those that an earlier run finished are read from its records."""
         args = self.args
-        mask = self.config.mask_token_id
-        ids = {mask, *(token for r in references for token in r.response_ids)}
-        vocabulary = Vocabulary.read(args.target, sorted(ids), self.dtype)
+        records = self._records()
+        # A smoke run is there to do the work once.
+        kept = {} if args.smoke else {r.prompt_id: found for r in references if (found := records.load(r))}
+        self.from_records = len(kept)
+        if kept:
+            emit("progress", phase="blocks", done=len(kept), of=len(references), kept=len(kept))
+        todo = [r for r in references if r.prompt_id not in kept]
+        measured = self._evaluators(todo) if todo else None
+        done, differing = [], []
+        for reference in references:
+            found = kept.get(reference.prompt_id)
+            if found is None:
+                assert measured is not None
+                found = self._one(measured, inputs, reference)
+                if not args.smoke:
+                    records.keep(reference, *found)
+                emit(
+                    "progress",
+                    phase="blocks",
+                    done=len(kept) + 1 + len(done),
+                    of=len(references),
+                    prompt=reference.prompt_id,
+                )
+            done.append(found[0])
+            differing.append(found[1])
+        counts = [c for c in differing if c is not None]
+        if args.compare_dtypes:
+            changed, of = sum(c for c, _ in counts), sum(o for _, o in counts)
+            self.dtype_check = {"against": _name(self._other()), "changed": changed, "of": of}
+        return done
+
+    def _records(self) -> BlockRecords:
+        args = self.args
+        decides = {
+            "weights": self.weights_sha256,
+            "drafter": self.config.document(),
+            "format": self.loaded.format,
+            "block_size": self.block_size,
+            "blocks_per_prompt": args.blocks_per_prompt,
+            "seed": args.seed,
+            "budgets": args.budgets,
+            "loop": not args.no_loop,
+            "compared": args.compare_dtypes,
+            "dtype": _name(self.dtype),
+        }
+        return BlockRecords(args.work, decides, self.identity, self.config.target_layer_ids)
+
+    def _evaluators(self, references: Sequence[Reference]) -> tuple[Evaluator, Evaluator | None]:
+        """The drafter with the vocabulary that these references need; once more in the other dtype if asked."""
+        ids = {self.config.mask_token_id, *(token for r in references for token in r.response_ids)}
+        vocabulary = Vocabulary.read(self.args.target, sorted(ids), self.dtype)
         if vocabulary.size != self.config.vocab_size:
             raise Refused(
                 f"the target's head has {vocabulary.size} rows, the drafter was made for {self.config.vocab_size}"
             )
-        evaluator = Evaluator(self.loaded.drafter, vocabulary, self.block_size, args.budgets)
-        if args.compare_dtypes:
-            self.dtype_check = self._compare(evaluator, vocabulary, inputs, references)
-        done = []
-        for number, reference in enumerate(references, 1):
-            features = inputs.features(reference).rows
-            done.append(
-                evaluator.measure(
-                    reference, features, args.blocks_per_prompt, args.seed, loop=not args.no_loop
-                )
-            )
-            emit("progress", phase="blocks", done=number, of=len(references), prompt=reference.prompt_id)
-        return done
+        first = Evaluator(self.loaded.drafter, vocabulary, self.block_size, self.args.budgets)
+        if not self.args.compare_dtypes:
+            return first, None
+        again = load_drafter(self.args.checkpoint, self._other()).drafter
+        return first, Evaluator(again, vocabulary.to(self._other()), self.block_size, [])
 
-    def _compare(
-        self, evaluator: Evaluator, vocabulary: Vocabulary, inputs: Inputs, references: Sequence[Reference]
-    ) -> dict[str, Any]:
-        """Load the drafter once more in the other dtype and count drafted tokens that come out differently."""
-        other = torch.float32 if self.dtype == torch.bfloat16 else torch.bfloat16
-        again = load_drafter(self.args.checkpoint, other).drafter
-        second = Evaluator(again, vocabulary.to(other), self.block_size, [])
-        changed = of = 0
-        for reference in references:
-            at = (reference, inputs.features(reference).rows, self.args.blocks_per_prompt, self.args.seed)
-            first, then = evaluator.decisions(*at), second.decisions(*at)
-            changed += int((first != then).sum())
-            of += first.numel()
-        return {"against": str(other).removeprefix("torch."), "changed": changed, "of": of}
+    def _one(
+        self, measured: tuple[Evaluator, Evaluator | None], inputs: Inputs, reference: Reference
+    ) -> tuple[PromptResult, Compared | None]:
+        """Measure a prompt; count drafted tokens that come out differently in the other dtype."""
+        first, second = measured
+        at = (reference, inputs.features(reference).rows, self.args.blocks_per_prompt, self.args.seed)
+        result = first.measure(*at, loop=not self.args.no_loop)
+        if second is None:
+            return result, None
+        one, two = first.decisions(*at), second.decisions(*at)
+        return result, (int((one != two).sum()), one.numel())
+
+    def _other(self) -> torch.dtype:
+        return torch.float32 if self.dtype == torch.bfloat16 else torch.bfloat16
 
     def _document(
         self,
@@ -147,7 +191,7 @@ class Evaluation:
             "status": result.status_of(cover),
             "checkpoint": {
                 "path": str(args.checkpoint),
-                "sha256": harness_files.sha256_of(args.checkpoint),
+                "sha256": self.weights_sha256,
                 "step": self.loaded.step,
                 "block_size": self.config.block_size,
                 "format": self.loaded.format,
@@ -169,7 +213,7 @@ class Evaluation:
             "dtype_check": self.dtype_check,
             "caveats": self._caveats(kinds, results),
             "isolation": isolation.account(),
-            "provenance": provenance(),
+            "provenance": {**provenance(), "prompts_from_records": self.from_records},
         }
 
     def _settings(self) -> dict[str, Any]:
@@ -182,7 +226,7 @@ class Evaluation:
             "max_new_tokens": args.max_new_tokens,
             "max_prompts": args.max_prompts,
             "thinking": args.thinking,
-            "dtype": str(self.dtype).removeprefix("torch."),
+            "dtype": _name(self.dtype),
             "threads": torch.get_num_threads(),
             "ddtree_budgets": args.budgets,
             "metric_definition": "hostkit/1",
@@ -211,6 +255,10 @@ class Evaluation:
                 f"trained with thinking {'on' if thinking else 'off'}, measured with it the other way"
             )
         return said
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def shorten(args: argparse.Namespace) -> None:
