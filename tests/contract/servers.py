@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pwd
+import random
 import shutil
 import signal
 import socket
@@ -48,8 +49,11 @@ def keygen(path: Path, *options: str) -> Path:
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
+    """Return a port that nobody uses, outside of the range from which connections get theirs."""
+    while True:
+        port = random.randrange(15_000, 32_000)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 @dataclass
@@ -126,17 +130,17 @@ class Server:
             lines.append(f'ForceCommand exec {self.shell} -c "$SSH_ORIGINAL_COMMAND"')
         config.write_text("\n".join(lines) + "\n")
         with (self.folder / "log").open("ab") as log:
+            before = log.seek(0, os.SEEK_END)
             self.process = subprocess.Popen(
                 [SSHD, "-D", "-e", "-f", str(config)], stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
-        end = time.monotonic() + 10
+        # its own word: whoever greets at the port may be somebody else, who took it first
+        listening = f"Server listening on 127.0.0.1 port {self.port}.".encode()
+        end = time.monotonic() + 60
         while time.monotonic() < end and self.process.poll() is None:
-            try:
-                with socket.create_connection(("127.0.0.1", self.port), 1) as probe:
-                    if probe.recv(4) == b"SSH-":
-                        return True
-            except OSError:
-                time.sleep(0.02)  # the server is not up yet; nothing else can be awaited
+            if listening in (self.folder / "log").read_bytes()[before:]:
+                return True
+            time.sleep(0.01)
         self.stop()
         return False
 
@@ -146,7 +150,7 @@ class Server:
     def stop(self) -> None:
         if self.process is not None and self.process.poll() is None:
             self.process.terminate()
-            self.process.wait(10)
+            self.process.wait(60)
 
 
 @dataclass

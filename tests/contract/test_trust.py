@@ -27,7 +27,7 @@ def hostkit(inventory: Path, *argv: str) -> subprocess.CompletedProcess[str]:
             **home,
             "PYTHONPATH": f"{Path(__file__).parents[2]}:{os.environ.get('PYTHONPATH', '')}",
         },
-        timeout=60,
+        timeout=120,
     )
 
 
