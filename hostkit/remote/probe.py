@@ -162,6 +162,8 @@ def _works_at(pid: int, run: Dict[str, Any]) -> bool:
     if declared and cwd == os.path.realpath(declared):
         return True
     script = (run.get("process") or {}).get("script") or ""
+    if script.startswith("/"):  # where it lies is known: that it exists says nothing of this process
+        script = "" if cwd != os.path.dirname(os.path.realpath(script)) else script
     if cwd and script and os.path.exists(os.path.join(cwd, script)):
         return True
     files = (logtail.open_logs(pid) or []) if root else []

@@ -259,6 +259,9 @@ def test_a_changed_title_is_known_by_what_was_seen_before(here: Path, start: Sta
     assert [(one["pid"], one["how"]) for one in known] == [(child.pid, "record")]
     unknown = ask({"script": here.name}, log={"path": str(tmp_path / "log")})
     assert (unknown["processes"], [one["pid"] for one in unknown["titles"]]) == ([], [child.pid])
+    for script in (str(here), here.name):
+        assert [one["pid"] for one in ask({"script": script})["titles"]] == [child.pid], "it works beside it"
+    assert ask({"script": sys.executable})["titles"] == [], "a server, say: it has nothing to do with the run"
     assert ask({"script": here.name}, last={**last, "start_ticks": 1})["record"]["state"] == "reused"
 
 
