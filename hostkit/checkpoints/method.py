@@ -16,7 +16,7 @@ Method = Literal["auto", "weights", "full"]
 FOLDERS = ("sharded", "huggingface", "dcp")
 WORTH = 0.8  # a selection that is a larger part of the file than this saves next to nothing,
 LEAST = 16 << 20  # and so does one that leaves fewer bytes behind
-WHOLE = "the whole checkpoint by rsync, which goes on where it was cut"
+WHOLE = "the whole checkpoint, which goes on where it was cut"
 MODEL_FILES = (".json", ".txt", ".model", ".jinja", ".index.json")
 BUDGET = 300.0
 
@@ -58,7 +58,7 @@ def choose_method(
         left = sum(file.size for file in contents.files) - sum(file.size for file in mine)
         if not mine or not left:
             return full
-        return Chosen("weights", f"the model's files by rsync, without {left} bytes of training state", mine)
+        return Chosen("weights", f"the model's files, without {left} bytes of training state", mine)
     found, tensors = weights_of(contents, layout)
     keys = list(layout.weights) or ([found] if found else [])
     brought = bool(found) and not own_harness and foreign(str(found), layout)  # to where the harness looks

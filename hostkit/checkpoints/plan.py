@@ -11,9 +11,10 @@ from pydantic import Field
 
 from hostkit.checkpoints.method import FOLDERS, Chosen, Method, choose_method
 from hostkit.checkpoints.models import Candidate, Contents, File, Layout, Value
-from hostkit.checkpoints.pulling import command
+from hostkit.checkpoints.pulling import receive_argv, send_argv
 from hostkit.checkpoints.reading import inspect_checkpoint
-from hostkit.errors import CannotCreateError, DataError, HostkitError
+from hostkit.checkpoints.ways import By, Way, choose_way
+from hostkit.errors import CannotCreateError, DataError, HostkitError, UnreachableError
 from hostkit.inventory.models import Inventory
 from hostkit.liveness.words import size
 from hostkit.plan import Effect, PlanStep
@@ -41,14 +42,22 @@ class StagePlan(Value):
     bytes: int
     contents: Contents
     method: str = "full"
-    why: str = "the whole checkpoint by rsync, which goes on where it was cut"
-    route: tuple[str, ...] = ()
-    argv: tuple[str, ...] = ()  # run on the destination: rsync, or the way to the source's interpreter
+    why: str = "the whole checkpoint, which goes on where it was cut"
+    by: str = "pull"  # who carries: the destination pulls, the source pushes, this machine relays
+    by_why: str = ""
+    carried: str = "rsync"  # or stream: hostkit's own wire
+    carried_why: str = ""
+    route: tuple[str, ...] = ()  # from who carries to the other end; a relay's as the bytes go
+    into: tuple[str, ...] = ()  # the hops to the destination, where that does not pull
+    argv: tuple[str, ...] = ()  # run by who carries: rsync, or the way to the source's interpreter
+    receiver: tuple[str, ...] = ()  # run by who carries: the way to the destination's interpreter
+    base: str = ""  # the folder that the files' names are below
     names: str = ""
     files: tuple[File, ...] = ()
     selection: dict[str, Any] | None = None  # the smaller file, laid out; None: files as they are
     rate: int | None = None
     refused: str | None = None  # why the method that was asked for cannot be used
+    unreached: str | None = None  # why there is no way between the two
     room: dict[str, Any] = Field(default_factory=dict)
     arrived: int = 0
     holder: dict[str, Any] | None = None
@@ -78,10 +87,9 @@ class StagePlan(Value):
             return [DataError(f"{self.source_path}: {self.refused}", where=self.source, hint=hint)]
         if self.staged:
             return []
-        for host, tools in ((self.source, contents.tools), (self.destination, self.destination_tools)):
-            if not tools.get("rsync") and self.selection is None:
-                hint = "install rsync there; hostkit installs nothing"
-                found.append(CannotCreateError(f"rsync missing on {host}", where=host, hint=hint))
+        if self.unreached is not None:
+            hint = "`--by relay` brings it through this machine; or let one of the two into the other"
+            found.append(UnreachableError(self.unreached, hop=self.source, where=self.destination, hint=hint))
         free, reserve = int(self.room.get("free", 0)), int(self.room.get("reserve", 0))
         where = f"{self.destination}:{self.folder}"
         if self.need and self.need + reserve > free:
@@ -105,11 +113,12 @@ class StagePlan(Value):
         """Return the step that a plan shows, the guard checks and an archive keeps."""
         going = () if self.staged else self.going
         said = f"already at {self.path}" if self.staged else f"{size(self.need)} to {self.path}"
+        by = {"push": f", pushed by {self.source}", "relay": ", relayed by this machine"}.get(self.by, "")
         gone = f"; then {len(going)} older staged are removed: {', '.join(going)}" if going else ""
         return PlanStep(
             name="stage",
             host=self.destination,
-            summary=f"step {self.step} of {self.run} from {self.source}: {said} ({self.method}){gone}",
+            summary=f"step {self.step} of {self.run} from {self.source}: {said} ({self.method}{by}){gone}",
             effects=(
                 Effect.reads(self.source, self.source_path, size=self.need),
                 Effect.writes(self.destination, posixpath.join(self.folder, self.name), size=self.need),
@@ -131,8 +140,9 @@ def plan_stage(
     method: Method = "auto",
     rate: int | None = None,
     keep: int = KEEP,
+    by: By = "auto",
 ) -> StagePlan:
-    """Look at both sides and plan. Writes nothing anywhere. `rate`: bytes a second at most.
+    """Look at both sides and plan. Writes nothing anywhere. `rate`: bytes a second at most. `by`: who carries.
 
     `method`: the needed tensors alone (weights), the whole checkpoint by rsync (full), or what saves bytes (auto).
     """
@@ -171,10 +181,11 @@ def plan_stage(
         timeout=60,
         retry=True,
     )
-    route = route_between(connections, inventory, source, dest_host)
+    way = choose_way(connections, inventory, source, dest_host, by)
+    there = {name: path for name, path in (reply.get("tools") or {}).items() if isinstance(name, str)}
+    carried, carried_why = _carried(chosen, way, {source: contents.tools, dest_host: there})
     whole = contents.format not in FOLDERS or candidate.path.endswith(".index.json")
     base = posixpath.dirname(candidate.path) if whole else candidate.path
-    selected = chosen.selection is not None
     return StagePlan(
         run=run,
         step=candidate.step,
@@ -189,37 +200,34 @@ def plan_stage(
         contents=contents,
         method=chosen.method,
         why=chosen.why,
-        route=tuple(hop.name for hop in route.hops),
-        argv=tuple(
-            command(route, inventory, contents.tools)
-            if selected
-            else _rsync(route, contents, reply.get("tools", {}), rate)
-        ),
+        by=way.by,
+        by_why=way.why,
+        carried=carried,
+        carried_why=carried_why,
+        route=way.route,
+        into=tuple(hop.name for hop in way.into.hops) if way.into else (),
+        argv=tuple(_argv(way, inventory, source, contents, there, carried, rate)),
+        receiver=tuple(receive_argv(way.into, inventory, there)) if way.into else (),
+        base=base,
         # "/./" ends what is left behind of the path; NUL-ended names reach no shell, whatever they hold
-        names="" if selected else "".join(f"{base}/./{file.name}\0" for file in chosen.files),
+        names="".join(f"{base}/./{file.name}\0" for file in chosen.files) if carried == "rsync" else "",
         files=chosen.files,
         selection=chosen.selection,
         refused=chosen.refused,
+        unreached=way.refused,
         rate=rate,
         room=reply.get("room", {}),
         arrived=reply.get("arrived", 0),
         holder=reply.get("holder"),
         staged=reply.get("staged"),
         going=tuple(str(path) for path in reply.get("going", ())),
-        destination_tools=reply.get("tools", {}),
+        destination_tools=there,
     )
 
 
 def marker_of(marker: str | None, step: int) -> str | None:
     """Return the marker's name for one step."""
     return marker.replace("{step}", str(step)) if marker else None
-
-
-def route_between(connections: Connections, inventory: Inventory, source: str, destination: str) -> Route:
-    """Return the route by which the destination itself reaches the source."""
-    if inventory.hosts[destination].local and connections.here is None:
-        return Route.to(inventory, source)  # this machine: the inventory's paths are as seen from here
-    return Route.to(inventory, source, here=destination)
 
 
 def _fingerprint(source: str, contents: Contents, chosen: Chosen) -> str:
@@ -230,7 +238,38 @@ def _fingerprint(source: str, contents: Contents, chosen: Chosen) -> str:
     return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:8]
 
 
-def _rsync(route: Route, contents: Contents, tools: dict[str, str | None], rate: int | None) -> list[str]:
+def _carried(chosen: Chosen, way: Way, tools: dict[str, dict[str, str | None]]) -> tuple[str, str]:
+    """Return whether rsync brings it or hostkit's own stream, and why."""
+    if chosen.selection is not None:
+        return "stream", "a selection is made while it is sent"
+    lacking = [host for host, has in tools.items() if not has.get("rsync")]
+    if lacking:
+        return "stream", f"rsync missing on {' and '.join(lacking)}"
+    if way.by == "relay":
+        return "stream", "no rsync copies between two other hosts"
+    return "rsync", "both sides have it"
+
+
+def _argv(
+    way: Way,
+    inventory: Inventory,
+    source: str,
+    contents: Contents,
+    there: dict[str, str | None],
+    carried: str,
+    rate: int | None,
+) -> list[str]:
+    """Return the words that who carries runs to get at the bytes."""
+    if carried == "rsync":
+        if way.out is None:
+            return _pushing(contents, rate)
+        return _pulling(way.out, contents, there, rate)
+    if way.out is not None:
+        return send_argv(way.out, inventory, contents.tools)
+    return [inventory.hosts[source].python, "-I", "-S", "-B", "-"]
+
+
+def _pulling(route: Route, contents: Contents, tools: dict[str, str | None], rate: int | None) -> list[str]:
     """Return the rsync command for the destination, without its last word (where to)."""
     there = route.rsync_source()
     far = [contents.tools.get("rsync") or "rsync"]
@@ -240,9 +279,19 @@ def _rsync(route: Route, contents: Contents, tools: dict[str, str | None], rate:
         far = ["nice", "-n19", *far]
     if there.rsync_path:
         there = type(there)(there.rsh, there.host, (*there.rsync_path[:-1], *far))
+    return [tools.get("rsync") or "rsync", *_options(contents, rate), *there.options(), there.spec("/")]
+
+
+def _pushing(contents: Contents, rate: int | None) -> list[str]:
+    """Return the rsync command for the source; its carrier adds how the receiver is reached, and where to."""
+    return [contents.tools.get("rsync") or "rsync", *_options(contents, rate), "/"]
+
+
+def _options(contents: Contents, rate: int | None) -> list[str]:
     # --append goes on at the exact byte, so that the source reads nothing twice; the CRCs then prove the whole.
     # Formats without CRCs are compared block by block instead.
     resume = "--append" if contents.format in CHECKED_FORMATS else "--inplace"
     limit = [f"--bwlimit={max(1, rate // 1024)}k"] if rate else []
-    fixed = ["-t", "--copy-links", resume, f"--timeout={SILENCE}", *limit, "--files-from=-", "--from0"]
-    return [tools.get("rsync") or "rsync", *fixed, *there.options(), there.spec("/")]
+    # whoever stages can read and go on with what came, whatever the source's own mode is
+    mode = "--chmod=u+rwX"
+    return ["-t", "--copy-links", mode, resume, f"--timeout={SILENCE}", *limit, "--files-from=-", "--from0"]

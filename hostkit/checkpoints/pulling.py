@@ -1,7 +1,7 @@
-"""The command by which a destination pulls a selection: the sender's text for `python3 -`, and the way to the source.
+"""The words and programs of a copy's two ends: the sender's text for `python3 -`, the receiver's, and the way to each.
 
-What is asked for, whatever its name, stands in the program's text, which goes in on standard input; the words of the
-command are only the route's and the interpreter's.
+What is asked for, whatever its name, stands in a program's text, which goes in on standard input; the words of the
+commands are only the route's and the interpreter's.
 """
 
 from __future__ import annotations
@@ -25,19 +25,37 @@ _SENDER = (
     + """
 request = {request!r}
 request['begin'] = BEGIN
-import torchzip_stream
-torchzip_stream.wire(request)
+import {module}
+{module}.wire(request)
 """
 )
+_RECEIVER = (
+    FINDER
+    + """
+import receiver
+receiver.attend({request!r})
+"""
+)
+# No quote, no newline, no `!`, no backslash: each login shell on the way reads it alike once it is quoted.
+LOADER = "import sys,zlib;b=sys.stdin.buffer;exec(zlib.decompress(b.read(int(b.readline()))))"
+SILENCE = 120.0  # seconds without a byte after which a receiver gives up
 
 
-def sender(request: dict[str, Any]) -> bytes:
-    """Return the program for the source; the receiver writes the byte to begin at in place of @BEGIN@."""
-    text = _SENDER.format(sources=sources_of("torchzip_stream"), request=request)
+def sender(module: str, request: dict[str, Any]) -> bytes:
+    """Return the program for the source; where to begin is written in place of @BEGIN@ once that is known."""
+    text = _SENDER.format(sources=sources_of(module), module=module, request=request)
     packed = base64.b85encode(zlib.compress(text.encode("utf-8", "surrogatepass"), 9)).decode()
     return (
-        f"BEGIN = @BEGIN@\nimport base64, zlib\nexec(zlib.decompress(base64.b85decode({packed!r})).decode())\n"
+        "BEGIN = @BEGIN@\nimport base64, zlib\n"
+        f"exec(zlib.decompress(base64.b85decode({packed!r})).decode('utf-8', 'surrogatepass'))\n"
     ).encode()
+
+
+def receiver(request: dict[str, Any]) -> bytes:
+    """Return the program for the destination, as it goes in before the stream."""
+    text = _RECEIVER.format(sources=sources_of("receiver"), request=request)
+    packed = zlib.compress(text.encode("utf-8", "surrogateescape"), 9)
+    return b"%d\n%s" % (len(packed), packed)
 
 
 def marker() -> str:
@@ -45,9 +63,18 @@ def marker() -> str:
     return f"hostkit-stream-{secrets.token_hex(16)}"
 
 
-def command(route: Route, inventory: Inventory, tools: dict[str, str | None]) -> list[str]:
+def send_argv(route: Route, inventory: Inventory, tools: dict[str, str | None]) -> list[str]:
     """Return the argv that runs the source's interpreter on `python -`, as started on the route's vantage host."""
-    python = [inventory.hosts[route.host].python, "-I", "-S", "-B", "-"]
+    return _argv(route, inventory, tools, ["-"])
+
+
+def receive_argv(route: Route, inventory: Inventory, tools: dict[str, str | None]) -> list[str]:
+    """Return the argv that runs the destination's interpreter on a receiver that comes on its standard input."""
+    return _argv(route, inventory, tools, ["-c", LOADER])
+
+
+def _argv(route: Route, inventory: Inventory, tools: dict[str, str | None], more: list[str]) -> list[str]:
+    python = [inventory.hosts[route.host].python, "-I", "-S", "-B", *more]
     words = [
         *(["nice", "-n19"] if tools.get("nice") else []),
         *(["ionice", "-c3"] if tools.get("ionice") else []),
@@ -55,17 +82,30 @@ def command(route: Route, inventory: Inventory, tools: dict[str, str | None]) ->
     return route.piped_argv([*words, *python])
 
 
-def copy_request(plan: StagePlan) -> tuple[str, dict[str, Any]]:
-    """Return the receiver's op and request that carry a plan out."""
+def pull_request(plan: StagePlan) -> tuple[str, dict[str, Any]]:
+    """Return the receiver's op and request by which a destination pulls."""
+    if plan.carried == "rsync":
+        return "receive", wanted(plan) | {"argv": list(plan.argv), "names": plan.names}
+    line = marker()
+    program = base64.b64encode(sending(plan, line)).decode()
+    return "pull", wanted(plan) | {"argv": list(plan.argv), "program": program, "marker": line}
+
+
+def wanted(plan: StagePlan) -> dict[str, Any]:
+    """Return what a receiver must know of what comes."""
+    if plan.selection is None:
+        return {"files": [file.model_dump() for file in plan.files], "format": plan.format}
+    return {
+        "entry": plan.entry,
+        "plan": {key: plan.selection[key] for key in ("size", "pieces", "crc_unrecorded")},
+    }
+
+
+def sending(plan: StagePlan, line: str) -> bytes:
+    """Return the program that sends a plan's bytes behind the marker's line."""
     if plan.selection is None:
         files = [file.model_dump() for file in plan.files]
-        return "receive", {
-            "argv": list(plan.argv),
-            "names": plan.names,
-            "files": files,
-            "format": plan.format,
-        }
-    line = marker()
+        return sender("wholefiles", {"base": plan.base, "files": files, "marker": line, "rate": plan.rate})
     asked = {
         "path": plan.source_path,
         "keys": plan.selection["keys"],
@@ -74,13 +114,7 @@ def copy_request(plan: StagePlan) -> tuple[str, dict[str, Any]]:
         "marker": line,
         "rate": plan.rate,
     }
-    return "pull", {
-        "argv": list(plan.argv),
-        "program": base64.b64encode(sender(asked)).decode(),
-        "marker": line,
-        "entry": plan.entry,
-        "plan": {key: plan.selection[key] for key in ("size", "pieces", "crc_unrecorded")},
-    }
+    return sender("torchzip_stream", asked)
 
 
 def broken(exit: int, said: str, *, source: str, destination: str) -> HostkitError | None:

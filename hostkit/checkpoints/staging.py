@@ -1,6 +1,6 @@
 """Bring a checkpoint from where it is written to where it is read: whole, proven, under its final name, or not at all.
 
-The destination pulls with its own rsync, over its own route. Nothing is hashed on the source.
+The destination pulls, the source pushes, or this machine relays, as the plan says. Nothing is hashed on the source.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from typing import Any
 
 from pydantic import Field
 
+from hostkit.checkpoints.carrying import carry
 from hostkit.checkpoints.method import Method
 from hostkit.checkpoints.models import Candidate, Value
 from hostkit.checkpoints.plan import KEEP, StagePlan, marker_of, plan_stage
-from hostkit.checkpoints.pulling import broken, copy_request, refusal
+from hostkit.checkpoints.pulling import broken, pull_request, refusal
 from hostkit.checkpoints.reading import look
 from hostkit.checkpoints.rsync_exit import failure
+from hostkit.checkpoints.ways import By
 from hostkit.errors import BusyError, CannotCreateError, DataError, HostkitError
 from hostkit.inventory.models import Inventory
 from hostkit.transport.connections import Connections
@@ -40,8 +42,9 @@ class Staged(Value):
     sha256: str
     bytes: int
     step: int
-    route: tuple[str, ...]
+    route: tuple[str, ...]  # from who carried it to the other end; a relay's as the bytes went
     method: str
+    by: str = "pull"
     reused: bool = False
     resumed_at: int = 0
     seconds: float = 0.0
@@ -63,11 +66,12 @@ def stage(
     plan: StagePlan | None = None,
     method: Method = "auto",
     keep: int = KEEP,
+    by: By = "auto",
 ) -> Staged:
     """Stage one checkpoint, or find it staged. `plan`: what `plan_stage` returned, where it was shown before."""
     began = time.monotonic()
     plan = plan or plan_stage(
-        connections, inventory, run, candidate, dest_host, dest_dir, method=method, keep=keep
+        connections, inventory, run, candidate, dest_host, dest_dir, method=method, keep=keep, by=by
     )
     return _Staging(connections, inventory, plan, progress or _silent, keep).go(began)
 
@@ -130,17 +134,19 @@ class _Staging:
         return self._result(reply["manifest"], began, reused=True)
 
     def _receive(self) -> dict[str, Any]:
-        """Run the copy on the destination, while another thread tells how far it is.
+        """Run the copy, while another thread tells how far it is.
 
         It runs in this thread, and its receiver listens: when this command is interrupted or ends in any way, the
         copy ends with it. What has come stays, for the next one.
         """
-        op, request = copy_request(self.plan)
         over = threading.Event()
         teller = threading.Thread(target=self._tell, args=(over,), daemon=True, name="stage")
         if self.progress is not _silent:
             teller.start()
         try:
+            if self.plan.by != "pull":
+                return carry(self.connections, self.inventory, self.plan)
+            op, request = pull_request(self.plan)
             return self._receiver(op, listen=True, **request)
         finally:
             over.set()
@@ -189,7 +195,7 @@ class _Staging:
             )
         if reply.get("refused"):
             raise CannotCreateError(str(reply["what"]), where=where)
-        judged = failure if plan.selection is None else broken
+        judged = failure if plan.carried == "rsync" else broken
         error = judged(
             int(reply["exit"]), str(reply["said"]), source=plan.source, destination=plan.destination
         )
@@ -232,6 +238,9 @@ class _Staging:
             "format": plan.format,
             "entry": plan.entry,
             "method": plan.method,
+            "by": plan.by,
+            "by_why": plan.by_why,
+            "carried": plan.carried,
             "route": list(plan.route),
             "sha256": sha256,
             "bytes": plan.bytes,
@@ -263,6 +272,7 @@ class _Staging:
             step=manifest["step"],
             route=tuple(manifest["route"]),
             method=manifest["method"],
+            by=manifest.get("by", "pull"),
             seconds=time.monotonic() - began,
             crc_proven=sum(one.get("crc_proven", 0) for one in proofs),
             crc_unrecorded=sum(one.get("crc_unrecorded", 0) for one in proofs),

@@ -7,22 +7,17 @@ from __future__ import annotations
 
 import errno
 import os
-import platform
 import re
 import resource
 import time
 from typing import Any, Dict, List, Optional, Tuple
 
 import jobprocess
+import low_priority
+from low_priority import Lever, lever
 
-_IOPRIO = {
-    "x86_64": (251, 252),
-    "aarch64": (30, 31),
-    "riscv64": (30, 31),
-    "ppc64le": (273, 274),
-    "s390x": (282, 283),
-}
-_IDLE_CLASS = 3 << 13
+NEEDS = ("jobprocess", "low_priority")
+
 _STACKS = (
     256 << 20
 )  # RLIMIT_DATA counts thread stacks and arenas that are never touched; the watchdog does not
@@ -37,12 +32,6 @@ HIDDEN_GPUS = {
     "ZE_AFFINITY_MASK": "-1",
 }
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
-
-Lever = Dict[str, Any]
-
-
-def lever(name: str, real: bool, detail: str) -> Lever:
-    return {"name": name, "real": real, "detail": detail}
 
 
 def environment(limits: Dict[str, Any], hide_gpus: bool) -> Tuple[Dict[str, str], List[Lever]]:
@@ -60,53 +49,12 @@ def environment(limits: Dict[str, Any], hide_gpus: bool) -> Tuple[Dict[str, str]
 
 def pull(limits: Dict[str, Any], memory_group: bool) -> List[Lever]:
     """Pull all levers on this process, which is about to become the payload; those that slow it down come last."""
-    levers = [_io_class(), _first_to_die()]
+    levers = [low_priority.io_class(), _first_to_die()]
     if limits.get("cpus"):
         levers.append(_affinity(int(limits["cpus"])))
     if limits.get("memory_bytes") and not memory_group:
         levers.append(_data_limit(int(limits["memory_bytes"])))
-    return [*levers, _nice(), _autogroup()]
-
-
-def _nice() -> Lever:
-    try:
-        os.setpriority(os.PRIO_PROCESS, 0, 19)
-    except OSError as error:
-        return lever("nice", False, os.strerror(error.errno or 0))
-    return lever("nice", os.getpriority(os.PRIO_PROCESS, 0) == 19, "19")
-
-
-def _autogroup() -> Lever:
-    """Lower the whole session: the kernel shares a core among sessions first, and nice counts only inside one."""
-    if (jobprocess.read("/proc/sys/kernel/sched_autogroup_enabled") or b"0").strip() != b"1":
-        return lever("autogroup", False, "the kernel does not group by session, so nice counts by itself")
-    for _ in range(8):
-        try:
-            with open("/proc/self/autogroup", "w") as file:
-                file.write("19")
-            break
-        except OSError as error:
-            if (
-                error.errno != errno.EAGAIN
-            ):  # without privileges the kernel takes one change in a tenth of a second
-                return lever("autogroup", False, os.strerror(error.errno or 0))
-            time.sleep(0.11)
-    state = (jobprocess.read("/proc/self/autogroup") or b"").decode("ascii", "replace").strip()
-    return lever("autogroup", state.endswith("nice 19"), state)
-
-
-def _io_class() -> Lever:
-    numbers = _IOPRIO.get(platform.machine())
-    library = jobprocess.libc()
-    if library is None or numbers is None:
-        return lever("io-idle", False, "no way to call ioprio_set here (%s)" % platform.machine())
-    library.syscall(numbers[0], 1, 0, _IDLE_CLASS)
-    real = library.syscall(numbers[1], 1, 0) >> 13 == 3
-    return lever(
-        "io-idle",
-        real,
-        "idle class; whether the disk's scheduler heeds it is up to that" if real else "refused",
-    )
+    return [*levers, low_priority.nice(), low_priority.autogroup()]
 
 
 def _first_to_die() -> Lever:

@@ -14,6 +14,7 @@ from typing import Any, Dict, NoReturn, Optional
 import jobfolder
 import joblevers
 import jobprocess
+import low_priority
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -39,7 +40,7 @@ def become(
         _enter(groups, "cpu", entered)  # the slow lane last
         variables, more = joblevers.environment(limits, bool(spec.get("hide_gpus", True)))
         why = "PR_SET_PDEATHSIG" if leashed else "no prctl here"
-        more.append(joblevers.lever("dies-with-supervisor", leashed, why))
+        more.append(low_priority.lever("dies-with-supervisor", leashed, why))
         what = spec.get("cwd") or path
         os.chdir(what)
         for number, name in ((0, "/dev/null"), (1, "out"), (2, "err")):

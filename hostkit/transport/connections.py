@@ -7,7 +7,7 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from hostkit.inventory.models import Inventory
+from hostkit.inventory.models import Host, Inventory
 from hostkit.transport.base import Transport
 from hostkit.transport.framed import FramedTransport
 from hostkit.transport.line import Line
@@ -16,6 +16,8 @@ from hostkit.transport.route import Hop, Route
 
 if TYPE_CHECKING:
     from hostkit.transport.fabric import HopLine
+
+THIS_MACHINE = "this machine"
 
 
 class Connections:
@@ -42,6 +44,11 @@ class Connections:
         chain = route.connected()
         line: Line = self.line(chain) if chain else LocalLine(name)
         return FramedTransport(route, line, deadline=self._deadline)
+
+    def machine(self) -> Transport:
+        """Return the transport to this very machine, whether or not it is a host of the inventory."""
+        hop = Hop(THIS_MACHINE, Host.model_construct(local=True), here=True)
+        return FramedTransport(Route(THIS_MACHINE, (hop,)), LocalLine(THIS_MACHINE), deadline=self._deadline)
 
     def line(self, chain: tuple[Hop, ...]) -> HopLine:
         """Return the shared line to the last hop of a chain; nothing is connected yet."""

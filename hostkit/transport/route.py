@@ -255,6 +255,7 @@ def _settings(hop: Hop, owns_paths: bool) -> dict[str, str | None]:
         "IdentitiesOnly": "yes" if identity else None,
         "UserKnownHostsFile": host.known_hosts if owns_paths else None,
         "StrictHostKeyChecking": "yes",
+        "UpdateHostKeys": "no",  # ssh would write keys that it learns into the known_hosts of the host it runs on
         "BatchMode": "yes",
         "ConnectTimeout": str(max(1, round(budget.connect))),
         "ServerAliveInterval": str(max(1, round(budget.idle / 3))),

@@ -127,12 +127,16 @@ def test_a_full_disk_is_refused_before_a_byte_moves(fleet: Fleet, big: Path) -> 
 
 @pytest.mark.report("d3")
 @pytest.mark.parametrize("host", ["ct200", "ct129"])
-def test_a_host_without_rsync_is_named(fleet: Fleet, small: Path, host: str) -> None:
+def test_without_rsync_on_a_host_it_is_said_and_the_file_streamed(
+    fleet: Fleet, small: Path, host: str
+) -> None:
     save(fleet, small, 40)
     fleet.sh(host, ["rm", "/usr/bin/rsync"])
-    code, error = hostkit_json(fleet, "stage")
-    assert code == 73, error
-    assert f"rsync missing on {host}" in error["what"]
+    _, plan = hostkit_json(fleet, "stage", "--dry-run")
+    assert (plan["stage"]["carried"], plan["stage"]["carried_why"]) == ("stream", f"rsync missing on {host}")
+    code, staged = hostkit_json(fleet, "stage")
+    assert code == 0, staged
+    assert sha256(inside(fleet, "ct129", staged["path"])) == sha256(small)
 
 
 # --- cut on its way

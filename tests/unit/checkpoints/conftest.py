@@ -12,6 +12,7 @@ import pytest
 from hostkit.checkpoints import Candidate, Staged, plan_stage, stage
 from hostkit.checkpoints.method import Method
 from hostkit.checkpoints.reading import list_checkpoints
+from hostkit.checkpoints.ways import By
 from hostkit.inventory.models import Inventory
 from hostkit.transport.connections import Connections
 from tests.contract.servers import SSHD, Fleet, private_fleet
@@ -76,13 +77,14 @@ class Ground:
         pattern: str = "step_{step}/checkpoint.pt",
         method: Method = "full",
         rate: int | None = None,
+        by: By = "auto",
         **more: Any,
     ) -> Staged:
         inventory = self.inventory(pattern=pattern)
         with Connections(inventory) as connections:
             (one,) = [each for each in self.candidates(connections, pattern) if each.step == step]
             where = ("drafter", one, self.destination, str(self.staged))
-            plan = plan_stage(connections, inventory, *where, method=method, rate=rate)
+            plan = plan_stage(connections, inventory, *where, method=method, rate=rate, by=by)
             tell = lambda *told: self.told.append(told)  # noqa: E731
             return stage(connections, inventory, *where, plan=plan, progress=tell, **more)
 

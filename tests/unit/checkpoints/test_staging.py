@@ -215,29 +215,6 @@ def test_a_format_without_crcs_is_compared_block_by_block_when_it_goes_on(
     assert Path(ground.stage(1).path).read_bytes() == path.read_bytes()
 
 
-@pytest.mark.report("d3")
-@pytest.mark.parametrize("side", ["source", "destination"])
-def test_rsync_missing_on_a_side_is_said_before_anything_moves(far: Ground, side: str) -> None:
-    from hostkit.checkpoints import plan_stage
-    from hostkit.transport.connections import Connections
-
-    saved(far.root / "step_1" / "checkpoint.pt", 1)
-    inventory = far.inventory()
-    with Connections(inventory) as connections:
-        (one,) = far.candidates(connections)
-        plan = plan_stage(connections, inventory, "drafter", one, "ct129", str(far.staged))
-    assert plan.obstacles() == []
-    none = {"rsync": None}
-    lacking = (
-        plan.model_copy(update={"contents": plan.contents.model_copy(update={"tools": none})})
-        if side == "source"
-        else plan.model_copy(update={"destination_tools": none})
-    )
-    (error,) = lacking.obstacles()
-    assert isinstance(error, CannotCreateError)
-    assert error.what == f"rsync missing on {'ct200' if side == 'source' else 'ct129'}"
-
-
 def test_without_enough_space_nothing_moves(ground: Ground) -> None:
     from hostkit.checkpoints import plan_stage
     from hostkit.transport.connections import Connections

@@ -1,0 +1,98 @@
+"""Send whole files from the source, where rsync cannot: from any byte onwards, the page cache left as it was.
+
+Travels to hosts: standard library only, Python 3.8 or newer. Writes nothing on the source. What the receiver has
+already is held against the files only where their format has no CRCs of its own, as rsync would.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import zlib
+from typing import Any, Iterator
+
+import completeness
+import torchzip_polite
+import torchzip_stream
+import wire as lines
+from torchzip_select import SelectError
+
+NEEDS = ("completeness", "torchzip_polite", "torchzip_select", "torchzip_stream", "wire")
+
+
+def wire(request: dict[str, Any]) -> None:
+    """Answer a receiver: marker, where it begins, blocks with their CRC, one line of JSON."""
+    out = os.dup(1)
+    os.dup2(2, 1)
+    lines.write(out, ("\n" + request["marker"] + "\n").encode())
+    told = torchzip_stream.guarded(lambda: _send(out, request))
+    if told["code"] != "closed":
+        lines.write(out, struct.pack("<II", 0, 0) + json.dumps(told).encode() + b"\n")
+
+
+def _send(out: int, request: dict[str, Any]) -> dict[str, Any]:
+    files = [(os.path.join(request["base"], one["name"]), one) for one in request["files"]]
+    begin = request["begin"]
+    try:
+        for path, one in files:
+            _same(os.stat(path), path, one)
+        at = _agreed(files, begin) if begin["sums"] else begin["at"]
+    except BaseException:
+        lines.write(out, b'{"from": 0}\n')
+        raise
+    lines.write(out, json.dumps({"from": at}).encode() + b"\n")
+    for block in _blocks(files, at, request.get("rate")):
+        lines.write(out, struct.pack("<II", len(block), zlib.crc32(block)))
+        lines.write(out, block)
+    return {"replaced": False}
+
+
+def _agreed(files: list[tuple[str, dict[str, Any]]], begin: dict[str, Any]) -> int:
+    """Return up to where the receiver has what is here."""
+    crc = inside = good = number = 0
+    left = begin["at"]
+    for block in _blocks(files, 0, None):
+        view = block[:left]
+        left -= len(view)
+        while view:
+            part = view[: begin["summed"] - inside]
+            view = view[len(part) :]
+            crc, inside = zlib.crc32(part, crc), inside + len(part)
+            if inside == begin["summed"] or (not left and not view):
+                if number >= len(begin["sums"]) or begin["sums"][number] != crc:
+                    return good
+                good, number = good + inside, number + 1
+                crc = inside = 0
+        if not left:
+            return good
+    return good
+
+
+def _blocks(files: list[tuple[str, dict[str, Any]]], begin: int, rate: int | None) -> Iterator[memoryview]:
+    for path, one in files:
+        if begin >= one["size"]:
+            begin -= one["size"]
+            continue
+        descriptor = completeness.open_quietly(path)
+        try:
+            _same(os.fstat(descriptor), path, one)
+            reader = torchzip_polite.Reader(descriptor, rate)
+            try:
+                came = 0
+                for block in reader.blocks(begin, one["size"] - begin):
+                    came += len(block)
+                    yield block
+            finally:
+                reader.close()
+            if came != one["size"] - begin:
+                raise SelectError("changed", "%s became shorter while it was read" % one["name"])
+            _same(os.fstat(descriptor), path, one)
+        finally:
+            os.close(descriptor)
+        begin = 0
+
+
+def _same(look: os.stat_result, path: str, one: dict[str, Any]) -> None:
+    if (look.st_size, look.st_mtime_ns) != (one["size"], one["mtime_ns"]):
+        raise SelectError("changed", "%s changed after it was looked at" % os.path.basename(path))
