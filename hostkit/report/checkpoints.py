@@ -74,8 +74,8 @@ def show_plan(console: Console, plan: StagePlan) -> None:
         ("checkpoint", f"step {plan.step} of {plan.run}, {plan.format}, {size(plan.contents.size or 0)}"),
         ("from", f"{plan.source}:{plan.source_path}"),
         ("to", f"{plan.destination}:{plan.path}"),
-        ("route", " → ".join(reversed(plan.route)) + f" (pulled by {plan.destination})"),
-        ("method", f"{plan.method}: {plan.why}"),
+        ("route", _route(plan)),
+        ("method", f"{plan.method}: {plan.why}" + ("" if plan.selection else f"; {_carried(plan)}")),
         (
             "bytes",
             f"{plan.need:,} to come" + (f", {size(plan.arrived)} there already" if plan.arrived else ""),
@@ -91,6 +91,18 @@ def show_plan(console: Console, plan: StagePlan) -> None:
     for error in plan.obstacles():
         console.print(Text(f"would fail: {harmless(str(error))}", style="bold red"), soft_wrap=True)
     console.print("nothing was done")
+
+
+def _route(plan: StagePlan) -> str:
+    """The hops in the order of the bytes, who carries them, and why."""
+    hops = plan.route if plan.by in ("push", "relay") else plan.route[::-1]
+    carrier = {"push": f"pushed by {plan.source}", "relay": "relayed by this machine"}
+    who = carrier.get(plan.by, f"pulled by {plan.destination}")
+    return " → ".join(hops) + f" ({who}{': ' + plan.by_why if plan.by_why else ''})"
+
+
+def _carried(plan: StagePlan) -> str:
+    return "by rsync" if plan.carried == "rsync" else f"streamed, since: {plan.carried_why}"
 
 
 def show_staged(console: Console, staged: Staged) -> None:

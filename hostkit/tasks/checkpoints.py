@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import posixpath
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from hostkit.tasks.command import Outcome, Session, command
 
 if TYPE_CHECKING:
     from hostkit.checkpoints import Candidate, Choice, StagePlan
+    from hostkit.checkpoints.ways import By
     from hostkit.liveness.status import TrainStatus
 
 TOLD_EVERY = 5.0  # seconds between two lines of progress
@@ -67,6 +68,8 @@ def checkpoints(session: Session, run: str | None = None) -> Outcome:
         "to": "the host that it is staged to, instead of the evaluation's",
         "folder": "the folder there (default: `staged` in the evaluation's workspace)",
         "full": "the whole checkpoint by rsync (default: only what an evaluation needs, where that saves bytes)",
+        "by": "who carries: pull (the destination), push (the source), relay (through this machine, only when "
+        "asked), auto (default: pull, else push, by what works)",
         "rate": "bytes a second at most, such as 50MB (default: as fast as idle priority gives)",
     },
     acts=True,
@@ -80,6 +83,7 @@ def stage(
     to: str | None = None,
     folder: str | None = None,
     full: bool = False,
+    by: str = "auto",
     rate: str | None = None,
 ) -> Outcome:
     """Copy a checkpoint to where it is read: proven whole there, and under its final name only then.
@@ -91,7 +95,7 @@ def stage(
     from hostkit.errors import DataError
     from hostkit.journal import Journal
 
-    number, limit = None if step is None else _step(step), _rate(rate)
+    number, limit, carrier = None if step is None else _step(step), _rate(rate), _by(by)
     run, host, where = _destination(session, run, eval, to, folder)
     session.say(f"looking at {run} …")
     status, choice = _choose(session, run)
@@ -116,12 +120,20 @@ def stage(
         where,
         method="full" if full else "auto",
         rate=limit,
+        by=carrier,
     )
     _guard(session, plan, status)
     if session.dry_run:
         return _planned(plan)
     Journal().record(  # before it: a command may be cut amid it
-        "stage", host=host, run=run, step=chosen.step, source=plan.source, path=plan.path, bytes=plan.need
+        "stage",
+        host=host,
+        run=run,
+        step=chosen.step,
+        source=plan.source,
+        path=plan.path,
+        bytes=plan.need,
+        by=plan.by,
     )
     staged = execute(
         session.connections,
@@ -161,6 +173,15 @@ def _rate(text: str | None) -> int | None:
         return size_bytes(text)
     except ValueError as error:
         raise UsageError(f"--rate: {error}") from error
+
+
+def _by(text: str) -> By:
+    from hostkit.errors import UsageError
+
+    for one in ("auto", "pull", "push", "relay"):
+        if text == one:
+            return cast("By", one)
+    raise UsageError(f"--by {text}: one of auto, pull, push, relay")
 
 
 def _choose(session: Session, run: str) -> tuple[TrainStatus, Choice]:
