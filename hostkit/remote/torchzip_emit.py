@@ -8,19 +8,24 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from torchzip_contents import Storage
+import torchzip_trim
+from torchzip_contents import ITEM, Storage
 from torchzip_pickle import Call, Dict, Global, Persistent, PickleError, Set
 
-NEEDS = ("torchzip_contents", "torchzip_pickle")
+NEEDS = ("torchzip_contents", "torchzip_pickle", "torchzip_trim")
 
 MAX_DEPTH = 200
 BATCH = 1000
 
 
 class Emitter:
-    """One pickle being written. `storages` maps the keys of the source to their new numbers, in order of use."""
+    """One pickle being written. `storages` maps the keys of the source to their new numbers, in order of use.
 
-    def __init__(self) -> None:
+    `cut`: which stretch stays of a storage, for those of which not all does.
+    """
+
+    def __init__(self, cut: dict[str, tuple[int, int]] | None = None) -> None:
+        self.cut = cut or {}
         self.out: list[bytes] = [b"\x80\x02"]
         self.memo: dict[Any, int] = {}
         self.held: list[Any] = []  # keeps what the memo knows by id() alive
@@ -125,16 +130,18 @@ class Emitter:
         """Write a reference to a storage, under its new number."""
         storage = Storage(value.reference)
         number = self.storages.setdefault(storage.key, len(self.storages))
-        self.sizes[storage.key] = storage.bytes
+        first, end = self.cut.get(storage.key, (0, storage.bytes))
+        self.sizes[storage.key] = end - first
         reference = list(value.reference)
         reference[2] = str(number)
+        reference[4] = (end - first) // ITEM[storage.dtype]
         self.write(tuple(reference), depth)
         self.out.append(b"Q")
 
     def call(self, value: Call, place: Any, depth: int) -> None:
         """Write an object: what makes it, its arguments, and what is put into it."""
         self.write(value.function, depth)
-        self.write(value.args, depth)
+        self.write(torchzip_trim.moved(value, self.cut) if self.cut else value.args, depth)
         self.out.append(b"\x81" if value.new else b"R")
         self.remember(place, value)
         self.items(value.items, depth)

@@ -21,6 +21,7 @@ import torchzip_archive
 import torchzip_contents
 import torchzip_paths
 import torchzip_polite
+import torchzip_trim
 from completeness import IncompleteError
 from torchzip_archive import Archive
 from torchzip_emit import Emitter
@@ -33,6 +34,7 @@ NEEDS = (
     "torchzip_emit",
     "torchzip_paths",
     "torchzip_polite",
+    "torchzip_trim",
 )
 
 ALIGNMENT = 64
@@ -55,7 +57,7 @@ class Asked:
     `keys`: keys, or names with dots that lead to them, whose tensors are wanted; None: every key that holds
     tensors. What holds none comes as plain data, or only the named ones with `exactly`. `step`: where the step
     stands, which comes too. `strip`: prefixes of wrappers in names, besides the usual. `harness`: have the weights
-    also where the bundled harness looks for them.
+    also where the bundled harness looks for them. `trim`: of each storage only the stretch that is viewed.
     """
 
     def __init__(
@@ -66,16 +68,20 @@ class Asked:
         step: str | None = None,
         strip: tuple[str, ...] = (),
         harness: bool = False,
+        trim: bool = False,
+        rate: int | None = None,
     ) -> None:
         self.keys = keys
         self.exactly = exactly
         self.step = step
         self.strip = tuple(strip)
         self.harness = harness
+        self.trim = trim
+        self.rate = rate  # of what is read for the layout: bytes a second at most
 
     def document(self) -> dict[str, Any]:
         """Return it as a request says it."""
-        return {"step": self.step, "strip": list(self.strip), "harness": self.harness}
+        return {"step": self.step, "strip": list(self.strip), "harness": self.harness, "trim": self.trim}
 
 
 class Piece:
@@ -105,6 +111,8 @@ class Layout:
         self.asked = asked
         self.wanted_bytes = 0
         self.unrecorded = 0
+        self.unviewed = 0
+        self.cut: dict[str, tuple[int, int]] = {}
         self.identity = identity(path)
         with Archive(path) as archive:
             emitter, made = self._selected(archive, asked)
@@ -115,6 +123,11 @@ class Layout:
         if torchzip_contents.pairs_of(tree.root) is None:
             raise SelectError("missing-key", "it has no keys: it is one object", keys=[])
         keys = asked.keys
+        if keys is not None and not all(keys):
+            there = [key for key, _ in tree.top()]
+            raise SelectError(
+                "missing-key", "a key without a name; there are: %s" % ", ".join(there[:40]), keys=there
+            )
         if keys is not None and asked.step is not None:
             keys = [*keys, *([asked.step] if asked.step not in keys else [])]
         try:
@@ -124,13 +137,16 @@ class Layout:
         if asked.harness and asked.keys:
             torchzip_paths.for_harness(picked, asked.keys, asked.step, asked.strip)
         self.kept, self.dropped = picked.kept, picked.dropped
-        emitter = Emitter()
+        cut = torchzip_trim.cuts(picked.out)
+        emitter = Emitter(cut if asked.trim else None)
         made = emitter.pickle(picked.out)
         again, _ = torchzip_contents.load(made)
         if again.foreign:
             raise SelectError(
                 "unsafe", "the wanted keys need %s" % ", ".join(again.foreign), unsafe=again.foreign
             )
+        for key, (first, end) in cut.items():
+            self.unviewed += archive.records[archive.top + "data/" + key].size - (end - first)
         return emitter, made
 
     def _write(self, archive: Archive, emitter: Emitter, made: bytes) -> None:
@@ -139,6 +155,7 @@ class Layout:
         if top + "byteorder" in archive.records:
             byteorder = archive.read(top + "byteorder", SMALL)
         storages = sorted(emitter.storages.items(), key=lambda item: item[1])
+        self.cut = {top + "data/" + key: stretch for key, stretch in emitter.cut.items()}
         self.wanted_bytes = sum(emitter.sizes.values())
         begin: list[tuple[str, bytes | str]] = [("data.pkl", made), (".format_version", b"1")]
         begin += [(".storage_alignment", b"%d" % ALIGNMENT), ("byteorder", byteorder)]
@@ -163,10 +180,14 @@ class Layout:
         else:
             offset, size, _ = archive.begin(content)
             crc = archive.records[content].crc
-            if (
-                size and not crc
-            ):  # torch's compute_crc32=False records none: read it twice, so that it has one
-                crc, self.unrecorded = _crc(archive.descriptor, offset, size), self.unrecorded + 1
+            first, end = self.cut.get(content, (0, size))
+            if size and not crc:  # torch's compute_crc32=False records none
+                self.unrecorded += 1
+            if end - first < size or (size and not crc):  # read twice, so that what comes has one
+                whole, part = _crc(archive.descriptor, offset, size, first, end, self.asked.rate)
+                if crc and whole != crc:
+                    raise SelectError("crc", "record %s does not have its recorded CRC" % content)
+                offset, size, crc = offset + first, end - first, part
         wide = _wide(size, at)
         flags = 0x0808 if size else 0x0800
         start = at + 30 + len(name) + len(wide) + 4
@@ -227,6 +248,7 @@ class Layout:
         return {
             "size": self.size,
             "wanted_bytes": self.wanted_bytes,
+            "unviewed_bytes": self.unviewed,
             "crc_unrecorded": self.unrecorded,
             "keys": self.asked.keys,
             "asked": self.asked.document(),
@@ -238,12 +260,15 @@ class Layout:
         }
 
 
-def _crc(descriptor: int, start: int, size: int) -> int:
-    reader, crc = torchzip_polite.Reader(descriptor), 0
+def _crc(descriptor: int, start: int, size: int, first: int, end: int, rate: int | None) -> tuple[int, int]:
+    """Return the CRC of a record, and that of the stretch of it which stays, in one reading."""
+    reader, whole, part, at = torchzip_polite.Reader(descriptor, rate), 0, 0, 0
     for block in reader.blocks(start, size):
-        crc = zlib.crc32(block, crc)
+        whole = zlib.crc32(block, whole)
+        part = zlib.crc32(block[max(0, first - at) : max(0, end - at)], part)
+        at += len(block)
     reader.close()
-    return crc
+    return whole, part
 
 
 def _wide(size: int, at: int) -> bytes:
@@ -260,7 +285,7 @@ def identity(path: str, descriptor: int | None = None) -> dict[str, int]:
 
 def more_of(request: dict[str, Any]) -> dict[str, Any]:
     """Return what a request says of the selection besides its keys."""
-    return {key: request[key] for key in ("step", "strip", "harness") if key in request}
+    return {key: request[key] for key in ("step", "strip", "harness", "trim", "rate") if key in request}
 
 
 def lay_out(path: str, keys: list[str] | None, exactly: bool = False, **more: Any) -> Layout:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torchzip
 import torchzip_paths
+import torchzip_select
 import torchzip_stream
 
 WEIGHTS = ("fc.weight", "norm.weight")
@@ -30,10 +31,10 @@ def take(path: str, keys: list[str], **more: Any) -> dict[str, Any]:
     """Copy the selection, and load it as safely as torch can."""
     import torch
 
-    out = path + ".out"
-    reply = torchzip_stream.copy(path, out, keys, False, None, **more)
-    assert reply["code"] is None, reply
-    found = torch.load(out, weights_only=True)
+    layout = torchzip_select.lay_out(path, keys, **more)
+    with Path(path + ".out").open("wb") as out:
+        torchzip_stream.send(layout, path, out.write)
+    found = torch.load(path + ".out", weights_only=True)
     assert isinstance(found, dict)
     return found
 

@@ -1,0 +1,189 @@
+"""A view on a large storage brings the stretch that is viewed: equal, with its strides and what it shares."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torchzip
+import torchzip_select
+import torchzip_stream
+
+from tests.unit.remote.test_torchzip_select import flip
+
+
+@pytest.fixture(autouse=True)
+def _strict(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Have torch compute the places of storages, and hold them against the archive's."""
+    from torch.utils.serialization import config
+
+    monkeypatch.setenv("TORCH_SERIALIZATION_DEBUG", "1")
+    config.load.calculate_storage_offsets = True
+    yield
+    config.load.calculate_storage_offsets = False
+
+
+def views() -> dict[str, Any]:
+    import torch
+
+    base, other = torch.arange(100_000, dtype=torch.float32), torch.randn(40_000).to(torch.bfloat16)
+    return {
+        "a": base[50_007:50_107].view(10, 10).t(),
+        "b": base[50_050:50_060],
+        "again": base[50_007:50_107].view(10, 10).t(),
+        "parameter": torch.nn.Parameter(other[1000:1003]),
+        "scalar": other[999],
+        "empty": base[99_999:99_999],
+        "f8": torch.ones(9000).to(torch.float8_e4m3fn)[4001:4004],
+        "u16": torch.arange(5000).to(torch.uint16)[4001:4004],
+        "whole": torch.arange(7),
+        "expanded": torch.randn(5000)[3000:3001].expand(4),
+    }
+
+
+def save(path: Path, weights: Any) -> str:
+    import torch
+
+    torch.save({"drafter": weights, "step": 3}, path)
+    return str(path)
+
+
+def trimmed(path: str) -> tuple[torchzip_select.Layout, dict[str, Any]]:
+    import torch
+
+    layout = torchzip_select.lay_out(path, ["drafter"], trim=True)
+    with Path(path + ".out").open("wb") as out:
+        torchzip_stream.send(layout, path, out.write)
+    assert zipfile.ZipFile(path + ".out").testzip() is None
+    found = torch.load(path + ".out", weights_only=True)
+    assert isinstance(found, dict)
+    return layout, found["drafter"]
+
+
+def test_views_come_alone_and_keep_their_strides_and_what_they_share(tmp_path: Path) -> None:
+    import torch
+
+    path = save(tmp_path / "c.pt", views())
+    before = torch.load(path, weights_only=True)["drafter"]
+    layout, found = trimmed(path)
+    for name, tensor in before.items():
+        raw = (
+            (found[name].view(torch.uint8), tensor.view(torch.uint8))
+            if name == "f8"
+            else (found[name], tensor)
+        )
+        assert torch.equal(*raw), name
+        assert found[name].stride() == tensor.stride()
+        assert type(found[name]) is type(tensor)
+    assert found["a"].untyped_storage().data_ptr() == found["b"].untyped_storage().data_ptr()
+    apart = (found["b"].data_ptr() - found["a"].data_ptr(), before["b"].data_ptr() - before["a"].data_ptr())
+    assert apart[0] == apart[1]
+    assert layout.wanted_bytes < 1000
+    assert Path(path + ".out").stat().st_size < 8000
+    assert torch.load(path + ".out", weights_only=True, mmap=True)["drafter"]["scalar"] == before["scalar"]
+
+
+def test_without_being_asked_for_all_comes_and_the_plan_says_what_nobody_views(tmp_path: Path) -> None:
+    path = save(tmp_path / "c.pt", views())
+    plan = torchzip_stream.plan(path, ["drafter"])
+    assert plan["wanted_bytes"] > 500_000
+    lean = torchzip_stream.plan(path, ["drafter"], trim=True)
+    assert plan["wanted_bytes"] - plan["unviewed_bytes"] == lean["wanted_bytes"]
+    assert plan["digest"] != lean["digest"]
+
+
+def test_where_all_is_viewed_trimming_changes_nothing(tmp_path: Path) -> None:
+    import torch
+
+    base = torch.randn(1000)
+    path = save(tmp_path / "c.pt", {"low": base[:500], "high": base[500:]})
+    plans = [torchzip_stream.plan(path, ["drafter"], trim=trim) for trim in (False, True)]
+    assert plans[0]["pieces"] == plans[1]["pieces"]
+    assert plans[0]["unviewed_bytes"] == 0
+
+
+@pytest.mark.parametrize("at", [0.1, 0.5, 0.9])
+def test_a_bit_flipped_anywhere_in_the_storage_is_found_though_only_a_part_is_sent(
+    tmp_path: Path, at: float
+) -> None:
+    import torch
+
+    path = Path(save(tmp_path / "c.pt", {"view": torch.arange(100_000.0)[50_000:50_010]}))
+    with zipfile.ZipFile(path) as archive:
+        size = archive.getinfo("c/data/0").file_size
+    data, payload = bytearray(path.read_bytes()), path.read_bytes().index(torch.arange(8.0).numpy().tobytes())
+    data[payload + int(at * size)] ^= 1
+    path.write_bytes(data)
+    reply = torchzip_stream.plan(str(path), ["drafter"], trim=True)
+    assert reply["code"] == "crc"
+    assert "data/0 does not have its recorded CRC" in reply["reason"]
+
+
+def test_the_stretch_is_proven_once_more_when_it_is_sent(tmp_path: Path) -> None:
+    import torch
+
+    path = Path(save(tmp_path / "c.pt", {"view": torch.arange(100_000.0)[50_000:60_000]}))
+    layout = torchzip_select.lay_out(str(path), ["drafter"], trim=True)
+    flip(path, "data/0")
+    layout.identity = torchzip_select.identity(str(path))
+    with pytest.raises(torchzip_stream.CrcError):
+        torchzip_stream.send(layout, str(path), lambda _: None)
+
+
+def test_a_trimmed_copy_goes_on_at_any_byte(tmp_path: Path) -> None:
+    import torch
+
+    path = save(tmp_path / "c.pt", {"view": torch.randn(100_000)[50_000:60_000]})
+    layout = torchzip_select.lay_out(path, ["drafter"], trim=True)
+    whole: list[bytes] = []
+    torchzip_stream.send(layout, path, lambda data: whole.append(bytes(data)))
+    for begin in (1, 700, 20_000, layout.size - 3):
+        rest: list[bytes] = []
+        again = torchzip_select.lay_out(path, ["drafter"], trim=True)
+        torchzip_stream.send(again, path, lambda data: rest.append(bytes(data)), begin)  # noqa: B023
+        assert b"".join(rest) == b"".join(whole)[begin:]
+
+
+def test_records_without_a_crc_get_one_of_what_comes(tmp_path: Path) -> None:
+    import torch
+    from torch.utils.serialization import config
+
+    config.save.compute_crc32 = False
+    try:
+        path = save(tmp_path / "c.pt", {"view": torch.randn(9000)[5000:5100]})
+    finally:
+        config.save.compute_crc32 = True
+    _, found = trimmed(path)
+    assert torch.equal(found["view"], torch.load(path, weights_only=True)["drafter"]["view"])
+
+
+def test_a_selection_that_was_trimmed_is_a_whole_checkpoint_and_is_not_trimmed_further(
+    tmp_path: Path,
+) -> None:
+    path = save(tmp_path / "c.pt", views())
+    trimmed(path)
+    assert torchzip.check(path + ".out")["code"] is None
+    assert torchzip_stream.plan(path + ".out", ["drafter"])["unviewed_bytes"] < 64 * 6
+
+
+def test_the_values_of_a_sparse_tensor_are_views_too(tmp_path: Path) -> None:
+    import torch
+
+    with torch.sparse.check_sparse_tensor_invariants():
+        sparse = torch.sparse_coo_tensor(torch.tensor([[0, 2]]), torch.randn(9000)[5:7], (3,)).coalesce()
+        layout, found = trimmed(save(tmp_path / "c.pt", {"sparse": sparse}))
+        assert torch.equal(found["sparse"].to_dense(), sparse.to_dense())
+    assert layout.wanted_bytes < 500
+
+
+def test_a_storage_that_something_else_refers_to_comes_whole(tmp_path: Path) -> None:
+    import torch
+
+    view = torch.randn(9000)[5000:5100]
+    alone = torchzip_stream.plan(save(tmp_path / "a.pt", {"view": view}), ["drafter"])
+    assert alone["unviewed_bytes"] > 30_000
+    both = {"view": view, "storage": view._typed_storage()}
+    assert torchzip_stream.plan(save(tmp_path / "b.pt", both), ["drafter"])["unviewed_bytes"] == 0
