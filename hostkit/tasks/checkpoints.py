@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import time
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from hostkit.tasks.command import Outcome, Session, command
 
@@ -180,7 +180,7 @@ def _by(text: str) -> By:
 
     for one in ("auto", "pull", "push", "relay"):
         if text == one:
-            return cast("By", one)
+            return one
     raise UsageError(f"--by {text}: one of auto, pull, push, relay")
 
 
