@@ -18,6 +18,8 @@ from __future__ import annotations
 import argparse
 import functools
 import json
+import os
+import signal
 import sys
 from typing import Any, Callable, Iterable, NoReturn
 
@@ -27,10 +29,11 @@ import torchzip_archive
 import torchzip_inspect
 import torchzip_stream
 from completeness import IncompleteError
+from completeness_formats import GARBLED
 from torchzip_archive import Archive
 from torchzip_inspect import Named
 from torchzip_pickle import PickleError
-from torchzip_select import more_of
+from torchzip_select import SelectError, more_of
 
 NEEDS = (
     "completeness",
@@ -87,8 +90,9 @@ def _guarded(seen: dict[str, Any], look: Callable[[], dict[str, Any]]) -> dict[s
         return dict(seen, complete=False, reason=str(why), code="incomplete")
     except PickleError as why:
         return dict(seen, reason=str(why), code="layout")
-    except (RecursionError, MemoryError) as why:
-        return dict(seen, reason="its pickle is nested too deep or too large (%s)" % why, code="layout")
+    except GARBLED as why:
+        told = (type(why).__name__, str(why)[:200])
+        return dict(seen, reason="it makes no sense, or is nested too deep (%s: %s)" % told, code="layout")
     except OSError as error:
         gone = isinstance(error, FileNotFoundError)
         return dict(
@@ -141,37 +145,91 @@ def serve(request: dict[str, Any]) -> dict[str, Any]:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        self.exit(64, "%s: %s\n" % (self.prog, message))  # EX_USAGE; argparse would say 2
+        raise _UsageError(message)
+
+
+class _UsageError(Exception):
+    pass
+
+
+class _Interrupted(BaseException):
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def _interrupt(number: int, _frame: object) -> NoReturn:
+    raise _Interrupted(number)
+
+
+def _list(text: str) -> list[str]:
+    return text.split(",")
+
+
+def _rate(text: str) -> int:
+    if int(text) <= 0:
+        raise ValueError
+    return int(text)
+
+
+def _parsed(argv: list[str]) -> argparse.Namespace:
+    parser = _Parser(prog="torchzip.py", description=str(__doc__).split("\n\n")[0])
+    parser.add_argument("op", choices=["look", "check", "inspect", "plan", "stream", "copy"])
+    parser.add_argument("file")
+    parser.add_argument("out", nargs="?", help="of copy")
+    parser.add_argument("--keys", type=_list, help="names of what is taken, by commas")
+    parser.add_argument("--strip", type=_list, default=[], help="prefixes such as net., by commas")
+    parser.add_argument("--trim", action="store_true", help="of each storage only what the tensors view")
+    parser.add_argument("--from", dest="begin", type=int, default=0, help="of stream: the first byte")
+    parser.add_argument("--rate", type=_rate, help="bytes a second at most")
+    asked = parser.parse_args(argv)
+    if (asked.out is None) == (asked.op == "copy"):
+        parser.error("copy FILE OUT: where to?" if asked.op == "copy" else "only copy has an OUT")
+    if asked.begin and asked.op != "stream":
+        parser.error("only stream has --from")
+    return asked
+
+
+def _answer(asked: argparse.Namespace) -> dict[str, Any]:
+    what, more = (asked.file, asked.keys, asked.keys is not None), {"strip": asked.strip, "trim": asked.trim}
+    path, keys, exactly = what
+    if asked.op == "copy":
+        import torchzip_copy
+
+        return torchzip_copy.copy(path, asked.out, keys, exactly, asked.rate, **more)
+    if asked.op == "stream":
+        return torchzip_stream.stream(path, keys, exactly, asked.begin, asked.rate, **more)
+    if asked.op == "plan":
+        return torchzip_stream.plan(path, keys, exactly, **more)
+    return serve({"op": asked.op, "path": path})
 
 
 def main(argv: list[str]) -> int:
-    """Run from a command line."""
-    parser = _Parser(prog="torchzip.py")
-    parser.add_argument("op", choices=["look", "check", "inspect", "plan", "stream", "copy"])
-    parser.add_argument("file")
-    parser.add_argument("out", nargs="?")
-    parser.add_argument("--keys", type=lambda text: text.split(","))
-    parser.add_argument(
-        "--strip", type=lambda text: text.split(","), default=[], help="prefixes such as net."
-    )
-    parser.add_argument("--from", dest="begin", type=int, default=0)
-    parser.add_argument("--rate", type=int, help="bytes a second at most")
-    asked = parser.parse_args(argv)
-    exactly, more = asked.keys is not None, {"strip": asked.strip}
-    answer = sys.stdout
-    if asked.op == "copy":
-        if asked.out is None:
-            parser.error("copy FILE OUT: where to?")
-        reply = torchzip_stream.copy(asked.file, asked.out, asked.keys, exactly, asked.rate, **more)
-    elif asked.op == "stream":
-        answer = sys.stderr
-        reply = torchzip_stream.stream(asked.file, asked.keys, exactly, asked.begin, asked.rate, **more)
-    elif asked.op == "plan":
-        reply = torchzip_stream.plan(asked.file, asked.keys, exactly, **more)
-    else:
-        reply = serve({"op": asked.op, "path": asked.file})
-    print(json.dumps(reply), file=answer)
-    return 0 if reply.get("complete", True) and not reply.get("code") else 1
+    """Run from a command line: one JSON document on one line, and a status that is 0 when `code` is null.
+
+    64: called wrongly; 128 and the number of a signal that came; 1: all else.
+    """
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+            signal.signal(number, _interrupt)
+    missing = os.open(os.devnull, os.O_RDWR)
+    while missing < 3:  # else a file that we open would stand where the output goes
+        missing = os.dup(missing)
+    os.close(missing)
+    try:
+        asked = _parsed(argv)
+        reply = _answer(asked)
+        status = 0 if reply.get("complete", True) and not reply.get("code") else 1
+    except _UsageError as why:
+        reply, status = {"code": "usage", "reason": str(why)}, 64
+    except _Interrupted as why:
+        reply, status = {"code": "interrupted", "reason": "signal %d came" % why.number}, 128 + why.number
+    try:
+        line = (json.dumps(reply) + "\n").encode()
+        torchzip_stream.write(2 if argv[:1] == ["stream"] else 1, line)
+    except (BrokenPipeError, SelectError):
+        return status or 1
+    return status
 
 
 if __name__ == "__main__":

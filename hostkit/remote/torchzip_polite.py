@@ -16,6 +16,7 @@ from typing import Any, Iterator
 NEEDS = ()
 
 BLOCK = 4 << 20
+LEAST = 16 << 10
 AHEAD = 2  # blocks that the kernel is asked for before they are read
 FOREIGN = 64 << 10  # a block with less than this in memory was nobody's
 _CACHESTAT = 451  # on every architecture since the numbers were made equal
@@ -27,9 +28,11 @@ class Reader:
     def __init__(self, descriptor: int, rate: int | None = None) -> None:
         self.descriptor = descriptor
         self.rate = rate
+        # a slow reader takes small bites: a block that takes a minute would come as one burst
+        self.step = min(BLOCK, max(LEAST, rate // 4 // LEAST * LEAST)) if rate else BLOCK
         self.resident = _residency(descriptor)
         self.behind: list[tuple[int, int]] = []
-        self.buffer = bytearray(BLOCK)
+        self.buffer = bytearray(self.step)
         self.began = time.monotonic()
         self.read_bytes = 0
         # read-ahead would pull megabytes that nobody wants, beyond each stretch: we say ourselves what comes next
@@ -38,7 +41,7 @@ class Reader:
     def blocks(self, start: int, length: int) -> Iterator[memoryview]:
         """Return the bytes of a stretch, block by block; each is valid until the next is asked for."""
         end = start + length
-        edges = [start, *range((start // BLOCK + 1) * BLOCK, end, BLOCK), end]
+        edges = [start, *range((start // self.step + 1) * self.step, end, self.step), end]
         ours = [self._announce(*span) for span in zip(edges[:AHEAD], edges[1 : AHEAD + 1])]  # noqa: B905
         for number in range(len(edges) - 1):
             at, after = edges[number], edges[number + 1]

@@ -8,6 +8,7 @@ bytes; a block of length 0 ends them, and one line of JSON follows: `code` null,
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import struct
@@ -19,10 +20,11 @@ import completeness
 import torchzip_polite
 import torchzip_select
 from completeness import IncompleteError
+from completeness_formats import GARBLED
 from torchzip_pickle import PickleError
 from torchzip_select import Layout, SelectError, more_of
 
-NEEDS = ("completeness", "torchzip_pickle", "torchzip_polite", "torchzip_select")
+NEEDS = ("completeness", "completeness_formats", "torchzip_pickle", "torchzip_polite", "torchzip_select")
 
 Sink = Callable[[Any], None]
 
@@ -46,14 +48,19 @@ def guarded(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         return {"code": "crc", "reason": str(why)}
     except IncompleteError as why:
         return {"code": "incomplete", "reason": str(why)}
-    except (PickleError, RecursionError, MemoryError) as why:
-        return {"code": "layout", "reason": str(why) or type(why).__name__}
+    except PickleError as why:
+        return {"code": "layout", "reason": str(why)}
     except FileNotFoundError:
         return {"code": "vanished", "reason": "vanished"}
     except BrokenPipeError:
         return {"code": "closed", "reason": "nobody reads any more"}
     except OSError as error:
-        return {"code": "write" if error.filename is None else "unreadable", "reason": str(error.strerror)}
+        return {"code": "unreadable", "reason": str(error.strerror)}
+    except GARBLED as why:
+        return {
+            "code": "layout",
+            "reason": "it makes no sense (%s: %s)" % (type(why).__name__, str(why)[:200]),
+        }
 
 
 def send(layout: Layout, path: str, sink: Sink, begin: int = 0, rate: int | None = None) -> dict[str, Any]:
@@ -118,8 +125,8 @@ def wire(request: dict[str, Any]) -> None:
     os.dup2(2, 1)
 
     def block(data: Any) -> None:
-        _write(out, struct.pack("<I", len(data)))
-        _write(out, data)
+        write(out, struct.pack("<I", len(data)))
+        write(out, data)
 
     def work() -> dict[str, Any]:
         layout = torchzip_select.lay_out(request["path"], request["keys"], **more_of(request))
@@ -127,87 +134,38 @@ def wire(request: dict[str, Any]) -> None:
             raise SelectError("changed", "the source changed after it was looked at")
         return send(layout, request["path"], block, request["begin"], request.get("rate"))
 
-    _write(out, ("\n" + request["marker"] + "\n").encode())
+    write(out, ("\n" + request["marker"] + "\n").encode())
     told = guarded(work)
     if told["code"] != "closed":
-        _write(out, struct.pack("<I", 0) + json.dumps(told).encode() + b"\n")
+        write(out, struct.pack("<I", 0) + json.dumps(told).encode() + b"\n")
 
 
-def _write(descriptor: int, data: Any) -> None:
+def write(descriptor: int, data: Any) -> None:
     view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]
-
-
-def copy(
-    path: str, target: str, keys: list[str] | None, exactly: bool, rate: int | None, **more: Any
-) -> dict[str, Any]:
-    """Write the selection to a file of this machine: `.part`, proven, flushed, then its name."""
-
-    def work() -> dict[str, Any]:
-        layout = torchzip_select.lay_out(path, keys, exactly, **more)
-        part = target + ".part"
-        begin = resumed = proven(part, layout)
-        free = os.statvfs(os.path.dirname(os.path.abspath(target)))
-        if layout.size - begin > free.f_bavail * free.f_frsize:
-            room = free.f_bavail * free.f_frsize
-            raise SelectError("space", "%d bytes to write, %d free" % (layout.size - begin, room))
-        told = _write_part(layout, path, part, begin, rate)
-        if begin:  # a record that was cut was read from there only: what lay there from before is proven now
-            begin = proven(part, layout)
-            if begin < layout.size:
-                told = _write_part(layout, path, part, begin, rate)
-        os.rename(part, target)
-        said = {"kept": layout.kept, "dropped": layout.dropped, "wanted_bytes": layout.wanted_bytes}
-        return dict(told, resumed_at=resumed, **said)
-
-    return guarded(work)
-
-
-def _write_part(layout: Layout, path: str, part: str, begin: int, rate: int | None) -> dict[str, Any]:
-    out = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        os.ftruncate(out, begin)
-        os.lseek(out, begin, os.SEEK_SET)
-        told = send(layout, path, torchzip_polite.Writer(out, begin).write, begin, rate)
-        os.fsync(out)
-        return told
-    finally:
-        os.close(out)
-
-
-def proven(part: str, layout: Layout) -> int:
-    """Return up to where a partial output is what it should be: to the end of its last good piece, or its own end."""
-    good = 0
-    try:
-        with open(part, "rb") as file:
-            for piece in layout.pieces:
-                crc, left = 0, piece.size
-                while left:
-                    block = file.read(min(left, 1 << 20))
-                    if not block:
-                        return (
-                            piece.start + piece.size - left
-                        )  # goes on here; the whole record is proven at its end
-                    crc, left = zlib.crc32(block, crc), left - len(block)
-                if crc != piece.crc:
-                    return good
-                good = piece.start + piece.size
-    except OSError:
-        return 0
-    return good
+        while view:
+            view = view[os.write(descriptor, view) :]
+    except BrokenPipeError:
+        raise
+    except OSError as error:  # not the source's
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        raise SelectError("space" if full else "write", str(error.strerror)) from None
 
 
 def stream(
     path: str, keys: list[str] | None, exactly: bool, begin: int, rate: int | None, **more: Any
 ) -> dict[str, Any]:
     """Write the selection's bytes from `begin` to standard output."""
-    return guarded(
-        lambda: send(
-            torchzip_select.lay_out(path, keys, exactly, **more),
-            path,
-            lambda data: _write(sys.stdout.fileno(), data),
-            begin,
-            rate,
-        )
-    )
+
+    def work() -> dict[str, Any]:
+        if sys.stdout is None:
+            raise BrokenPipeError
+        out = sys.stdout.fileno()
+        layout = torchzip_select.lay_out(path, keys, exactly, **more)
+        if not 0 <= begin <= layout.size:
+            raise SelectError(
+                "range", "%d is not within its %d bytes" % (begin, layout.size), size=layout.size
+            )
+        return send(layout, path, lambda data: write(out, data), begin, rate)
+
+    return guarded(work)

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torchzip
+import torchzip_copy
 import torchzip_select
 import torchzip_stream
 
@@ -312,7 +313,7 @@ def test_without_room_it_says_so_before_a_byte(tmp_path: Path, monkeypatch: pyte
     path = save(tmp_path / "c.pt")
     full = os.statvfs_result((4096, 4096, 10, 0, 0, 10, 10, 10, 0, 255))
     monkeypatch.setattr(os, "statvfs", lambda _path: full)
-    reply = torchzip_stream.copy(str(path), str(tmp_path / "out.pt"), ["drafter"], True, None)
+    reply = torchzip_copy.copy(str(path), str(tmp_path / "out.pt"), ["drafter"], True, None)
     assert reply["code"] == "space"
     assert not (tmp_path / "out.pt.part").exists()
 
@@ -322,7 +323,7 @@ def test_a_rate_is_kept(tmp_path: Path) -> None:
 
     path = save(tmp_path / "c.pt")
     began = time.monotonic()
-    reply = torchzip_stream.copy(str(path), str(tmp_path / "out.pt"), ["drafter"], True, 500_000)
+    reply = torchzip_copy.copy(str(path), str(tmp_path / "out.pt"), ["drafter"], True, 500_000)
     assert time.monotonic() - began >= 0.9 * reply["read"] / 500_000
 
 
@@ -345,9 +346,7 @@ def test_what_others_had_in_the_page_cache_stays_and_what_was_pulled_goes(tmp_pa
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
         os.pread(descriptor, hot[1], hot[0])
         warm = ask(*hot)
-        assert (
-            torchzip_stream.copy(str(path), str(tmp_path / "out.pt"), ["a", "b"], True, None)["code"] is None
-        )
+        assert torchzip_copy.copy(str(path), str(tmp_path / "out.pt"), ["a", "b"], True, None)["code"] is None
         assert ask(*hot) >= 0.99 * warm
         assert (ask(0, size) - warm) * 4096 <= 16 << 20
     finally:
