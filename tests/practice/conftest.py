@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -21,7 +22,7 @@ from hostkit.practice.furnish import Settings
 from hostkit.practice.root import Root
 from hostkit.transport.connections import Connections
 
-SETTINGS = Settings(total_steps=100_000, save_every=10, stall="3s", startup="20s")
+SETTINGS = Settings(total_steps=100_000, save_every=10, stall="60s", startup="60s")
 
 
 @pytest.fixture(scope="session")
@@ -66,6 +67,31 @@ class Live:
     root: Root
     who: Identity
 
+    def stop(self) -> None:
+        """Stop it (SIGSTOP), and wait until it stands: a moment after the signal it may still save."""
+        stop(self.who.pid)
+
+    def saved(self) -> list[int]:
+        return saved(self.root)
+
+
+def stop(pid: int) -> None:
+    """Stop a process, and wait until all of it stands."""
+    os.kill(pid, signal.SIGSTOP)
+
+    def stands() -> bool | None:
+        stats = [file.read_text() for file in Path(f"/proc/{pid}/task").glob("*/stat")]
+        return all(stat.rpartition(")")[2].split()[0] == "T" for stat in stats) or None
+
+    assert lifecycle.until(stands, 60)
+
+
+def saved(root: Root) -> list[int]:
+    """Return the steps whose checkpoint has its final name."""
+    return sorted(
+        int(file.parent.name.removeprefix("step_")) for file in root.checkpoints.glob("step_*/checkpoint.pt")
+    )
+
 
 @pytest.fixture
 def live(own: Root) -> Live:
@@ -74,7 +100,7 @@ def live(own: Root) -> Live:
     argv = [sys.executable, "-S", str(own.trainer), "--out", str(own.checkpoints), "--pace", "20"]
     with Connections(load(own.inventory)) as connections:
         who = training.start(own, connections.transport("ct200"), argv)
-    training.wait_for_checkpoint(own, who, 2 * SETTINGS.save_every, 30, lambda _step: None)
+    training.wait_for_checkpoint(own, who, 2 * SETTINGS.save_every, 120, lambda _step: None)
     return Live(own, who)
 
 
@@ -96,7 +122,7 @@ class Ssh:
         argv = [*self.words(host), command]
         # Into files: the ssh that a ProxyJump starts inherits stderr, and may outlive the one that was asked for.
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-            done = subprocess.run(argv, input=stdin, stdout=out, stderr=err, timeout=60)
+            done = subprocess.run(argv, input=stdin, stdout=out, stderr=err, timeout=120)
             out.seek(0)
             err.seek(0)
             return subprocess.CompletedProcess(argv, done.returncode, out.read(), err.read())

@@ -18,6 +18,7 @@ from hostkit.identity import Identity
 from hostkit.practice import lifecycle, processes, training
 from hostkit.practice.root import Root
 from hostkit.practice.scenario import Laptop
+from tests.practice.conftest import saved, stop
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -49,7 +50,7 @@ def kept(fleets: Path) -> Iterator[Kept]:
     everyone = processes.marked(root)
     assert len(everyone) >= 3
     down = [*program, "--down", "--inventory", str(root.inventory)]
-    subprocess.run(down, check=True, env=environment, timeout=60)
+    subprocess.run(down, check=True, env=environment, timeout=120)
     assert [who for who in everyone if processes.alive(who)] == []
     assert not root.path.exists()
 
@@ -57,13 +58,9 @@ def kept(fleets: Path) -> Iterator[Kept]:
 @pytest.fixture
 def stopped(kept: Kept) -> Iterator[Kept]:
     """The training stands still, so that no newer checkpoint comes."""
-    os.kill(kept.who.pid, signal.SIGSTOP)
+    stop(kept.who.pid)
     yield kept
     os.kill(kept.who.pid, signal.SIGCONT)
-
-
-def steps_saved(root: Root) -> list[int]:
-    return sorted(int(path.name.removeprefix("step_")) for path in root.checkpoints.glob("step_*"))
 
 
 def test_the_newest_checkpoint_is_evaluated_beside_the_training_which_goes_on(kept: Kept) -> None:
@@ -81,14 +78,14 @@ def test_the_newest_checkpoint_is_evaluated_beside_the_training_which_goes_on(ke
 
 def test_a_half_written_newest_checkpoint_is_passed_over_and_said_to_be(stopped: Kept) -> None:
     root = stopped.root
-    *_, whole, newest = steps_saved(root)
+    *_, whole, newest = saved(root)
     path = root.checkpoints / f"step_{newest}" / "checkpoint.pt"
-    saved = path.read_bytes()
-    path.write_bytes(saved[: len(saved) * 6 // 10])
+    kept_bytes = path.read_bytes()
+    path.write_bytes(kept_bytes[: len(kept_bytes) * 6 // 10])
     try:
         told = stopped.ask("eval-latest", "--quick")
     finally:
-        path.write_bytes(saved)
+        path.write_bytes(kept_bytes)
     assert told["checkpoint"]["step"] == whole
     assert [caveat for caveat in told["caveats"] if f"step {newest} was passed over" in caveat]
     assert told["exit"] == 1, "the training is stopped, which is said, and evaluated all the same"
@@ -111,5 +108,5 @@ def test_no_evaluation_leaves_a_process_behind(kept: Kept) -> None:
     def only_ours() -> bool | None:
         return True if {who.pid for who in processes.marked(kept.root)} == expected else None
 
-    assert lifecycle.until(only_ours, 20), processes.marked(kept.root)
+    assert lifecycle.until(only_ours, 90), processes.marked(kept.root)
     assert training.live_step(kept.root) > 0

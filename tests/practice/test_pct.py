@@ -18,7 +18,7 @@ def pct(served: Root):
     ) -> subprocess.CompletedProcess[bytes]:
         argv = [str(served.pve.bin / "pct"), *words]
         env = {"PATH": "/nowhere:/usr/bin:/bin", "FOO": "leaks", "HOSTKIT_PRACTICE": "mark"}
-        return subprocess.run(argv, capture_output=True, env=env | (environment or {}), timeout=30)
+        return subprocess.run(argv, capture_output=True, env=env | (environment or {}), timeout=120)
 
     return run
 

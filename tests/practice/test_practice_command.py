@@ -25,7 +25,7 @@ def environment(fleets: Path) -> dict[str, str]:
 
 
 def practice(
-    environment: dict[str, str], *flags: str, timeout: float = 60
+    environment: dict[str, str], *flags: str, timeout: float = 120
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*HOSTKIT, *flags],
@@ -96,7 +96,7 @@ def test_down_ends_every_fleet_that_was_left(elsewhere: dict[str, str], served: 
         "from hostkit.practice import lifecycle, furnish\n"
         "for _ in range(2): lifecycle.furnish_and_serve(lifecycle.begin(), furnish.Settings())"
     )
-    subprocess.run([sys.executable, "-c", code], env=elsewhere, check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], env=elsewhere, check=True, timeout=120)
     done = practice(elsewhere, "--down")
     assert (done.returncode, done.stdout.count("ended 2 processes and removed")) == (0, 2), done.stderr
     assert len(processes.marked(served)) >= 2
@@ -125,13 +125,13 @@ def test_an_interrupted_tour_takes_its_fleet_down(
         text=True,
         env=environment,
     ) as command:
-        root = lifecycle.until(lambda: root_of(environment, command), 30)
+        root = lifecycle.until(lambda: root_of(environment, command), 100)
         assert root is not None
-        making = lifecycle.until(lambda: len(processes.marked(root)) >= 3 or None, 30)
+        making = lifecycle.until(lambda: len(processes.marked(root)) >= 3 or None, 100)
         assert making, "servers and the making of the target"
         everyone = processes.marked(root)
         command.send_signal(number)
-        said, _ = command.communicate(timeout=60)
+        said, _ = command.communicate(timeout=100)
         assert command.returncode == code, said
     assert not root.path.exists()
     assert [who for who in everyone if processes.alive(who)] == []
