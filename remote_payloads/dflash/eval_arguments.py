@@ -46,6 +46,7 @@ def parser(description: str, preflight: bool = False) -> argparse.ArgumentParser
         help="OpenAI-compatible server for references (default: the target, on this CPU)",
     )
     add("--api-model", help="its model, where it serves several")
+    add("--api-timeout", type=float, default=600.0, metavar="SECONDS", help="longest wait for one answer")
     add("--threads", type=int, default=0, help="torch threads (0: torch's own choice)")
     add("--ddtree", default="16,64", metavar="B,B", help="node budgets, root not counted ('' for none)")
     add("--dtype", choices=["auto", "float32", "bfloat16"], default="auto", help="of target and drafter")
@@ -70,8 +71,14 @@ def parse(description: str, argv: Optional[List[str]] = None, preflight: bool = 
         raise Refused("--ddtree {!r} is not a list of numbers".format(args.ddtree)) from None
     if any(b < 1 for b in args.budgets):
         raise Refused("--ddtree: a budget is at least 1")
-    for name in ("blocks_per_prompt", "max_new_tokens"):
-        if getattr(args, name) < 1:
+    if args.threads < 0:
+        raise Refused("--threads is at least 0")
+    if not 0 <= args.min_agreement <= 1:
+        raise Refused("--min-agreement is a share, 0 to 1")
+    if not args.api_timeout > 0:
+        raise Refused("--api-timeout is more than 0 seconds")
+    for name in ("blocks_per_prompt", "max_new_tokens", "max_prompts"):
+        if getattr(args, name) is not None and getattr(args, name) < 1:
             raise Refused("--{} must be at least 1".format(name.replace("_", "-")))
     if args.block_size is not None and args.block_size < 2:
         raise Refused("--block-size counts the anchor: at least 2")

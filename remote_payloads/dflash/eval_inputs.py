@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import json
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,8 +13,9 @@ from typing import Any
 import torch
 
 import feature_files
+import footprint
 import references
-from api_client import Api
+from api_client import Api, Unanswered
 from cache_keys import feature_file, feature_key, reference_key
 from generate import greedy
 from progress import emit
@@ -21,6 +23,8 @@ from prompts import Prompt
 from references import Reference
 from refusal import Refused
 from target import Target
+
+LOST = 2  # unanswered prompts in a row after which a server is not asked any more
 
 
 class Inputs:
@@ -46,6 +50,7 @@ class Inputs:
         self.missing: list[dict[str, str]] = []
         self._target: Target | None = None
         self._tokenizer: Any = None
+        self._silent = 0  # prompts in a row that the server did not answer
 
     def gather(self, drafted: int) -> list[Reference]:
         """References with at least one whole block, their features on disk; in the prompts' order."""
@@ -67,40 +72,59 @@ class Inputs:
         gc.collect()
 
     def _references(self) -> list[Reference]:
-        api = Api(self.args.api, model=self.args.api_model) if self.args.api else None
-        make = self._from_server(api) if api else self._from_target
+        make = self._from_server() if self.args.api else self._from_target
         found = []
+        lost: Unanswered | None = None
         for done, prompt in enumerate(self.prompts, 1):
-            if prompt.given is not None:
-                found.append(references.given(prompt))
+            try:
+                reference, rate = self._reference(prompt, make, lost)
+            except Refused as refused:
+                # Two prompts in a row without any answer: the rest is not asked, each after its time-out.
+                unanswered = isinstance(refused, Unanswered)
+                self._silent = self._silent + 1 if unanswered else 0
+                if isinstance(refused, Unanswered) and self._silent >= LOST:
+                    lost = lost or refused
+                self._miss(prompt.id, prompt.domain, refused.what)
+                emit("progress", phase="references", done=done, of=len(self.prompts), missing=prompt.id)
                 continue
-            key = reference_key(
-                prompt,
-                self.identity,
-                source=self.source,
-                max_new_tokens=self.args.max_new_tokens,
-                thinking=self.args.thinking,
-                dtype=self.dtype_name,
-            )
-            reference = references.load(self.args.work, prompt, key)
-            rate = {}
-            if reference is None:
-                began = time.monotonic()
-                try:
-                    reference = make(prompt)
-                except Refused as refused:
-                    self._miss(prompt.id, prompt.domain, refused.what)
-                    emit("progress", phase="references", done=done, of=len(self.prompts), missing=prompt.id)
-                    continue
-                references.keep(self.args.work, prompt, key, reference)
-                rate = {"tokens_per_s": round(len(reference.response_ids) / (time.monotonic() - began), 1)}
             found.append(reference)
             emit("progress", phase="references", done=done, of=len(self.prompts), **rate)
         if not found:
             raise Refused(f"no reference could be made: {self.missing[0]['reason']}")
         return found
 
-    def _from_server(self, api: Api) -> Callable[[Prompt], Reference]:
+    def _reference(
+        self, prompt: Prompt, make: Callable[[Prompt], Reference], lost: Unanswered | None
+    ) -> tuple[Reference, dict[str, float]]:
+        """Given, kept, or made now (then with its rate)."""
+        if prompt.given is not None:
+            return self._sound(references.given(prompt)), {}
+        key = reference_key(
+            prompt,
+            self.identity,
+            source=self.source,
+            max_new_tokens=self.args.max_new_tokens,
+            thinking=self.args.thinking,
+            dtype=self.dtype_name,
+        )
+        reference = references.load(self.args.work, prompt, key)
+        if reference is not None:
+            return self._sound(reference), {}
+        if lost is not None:
+            raise Unanswered(f"not asked, as the server no longer answered: {lost.what}")
+        began = time.monotonic()
+        reference = self._sound(make(prompt))
+        self._silent = 0
+        references.keep(self.args.work, prompt, key, reference)
+        return reference, {"tokens_per_s": round(len(reference.response_ids) / (time.monotonic() - began), 1)}
+
+    def _sound(self, reference: Reference) -> Reference:
+        shape = footprint.shape_of(json.loads((self.args.target / "config.json").read_text(encoding="utf-8")))
+        return references.sound(reference, shape.vocab, references.stop_tokens(self.args.target))
+
+    def _from_server(self) -> Callable[[Prompt], Reference]:
+        api = Api(self.args.api, timeout=self.args.api_timeout, model=self.args.api_model)
+
         def ask(prompt: Prompt) -> Reference:
             return references.ask_server(
                 api, prompt, self.tokenizer, self.args.max_new_tokens, self.args.thinking

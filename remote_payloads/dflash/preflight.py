@@ -159,7 +159,7 @@ class Preflight:
             out["features"] += feature_file(self.args.work, prompt.id, named).is_file()
         if source == "api" and out["cached"] < out["of"]:
             try:
-                Api(self.args.api, model=self.args.api_model).model  # noqa: B018 - asked for its refusal
+                Api(self.args.api, timeout=self.args.api_timeout, model=self.args.api_model).model  # noqa: B018 - asked for its refusal
             except Refused as refused:
                 self._miss("reference server", refused.what, refused.hint or "start it, or leave --api out")
         return out

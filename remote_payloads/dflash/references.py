@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,7 @@ def ask_server(
         domain=prompt.domain,
         prompt_ids=ids,
         response_ids=response[:max_new_tokens],
-        finished=answer.finished,
+        finished=answer.finished and len(response) <= max_new_tokens,
         source="api",
         model=api.model,
         ids_from="reencoded" if answer.ids is None else "server",
@@ -111,6 +112,23 @@ def given(prompt: Prompt) -> Reference:
     """The reference that the prompts file itself holds: not the target's greedy text, so nobody's gate."""
     prompt_ids, response_ids = prompt.given or ([], [])
     return Reference(prompt.id, prompt.domain, prompt_ids, response_ids, True, "given", "given", "given")
+
+
+def sound(reference: Reference, vocabulary: int, stops: Sequence[int]) -> Reference:
+    """The reference up to its first stop token: what comes after it no decoder ever writes.
+
+    Refuses ids that the target's embedding does not have: another tokenizer's.
+    """
+    outside = next((token for token in reference.ids if not 0 <= token < vocabulary), None)
+    if outside is not None:
+        raise Refused(
+            f"token {outside} is outside the target's vocabulary of {vocabulary}",
+            "another model's tokenizer?",
+        )
+    end = next((i for i, token in enumerate(reference.response_ids, 1) if token in stops), None)
+    if end is None:
+        return reference
+    return replace(reference, response_ids=reference.response_ids[:end], finished=True)
 
 
 def stop_tokens(folder: Path) -> list[int]:

@@ -24,6 +24,7 @@ class ReferenceServer(ThreadingHTTPServer):
         self.gives_ids, self.thinking = gives_ids, thinking
         self.requests: list[tuple[str, dict[str, Any]]] = []
         self.fail_on: set[str] = set()
+        self.fail_with = 500
         self.says: str | None = None
         self.finish_reason: str | None = None
 
@@ -50,7 +51,7 @@ class Handler(BaseHTTPRequestHandler):
                 thinking = body["chat_template_kwargs"]["enable_thinking"]
             ids = render(server.tokenizer, body["messages"], thinking)
             if any(word in body["messages"][0]["content"] for word in server.fail_on):
-                return self._answer({"error": "overloaded"}, 503)
+                return self._answer({"error": "out of luck"}, server.fail_with)
         else:
             ids = body["prompt"]
         new = greedy(server.target, ids, body["max_tokens"], [258])

@@ -95,7 +95,7 @@ def test_a_prompt_that_fails_is_missing_with_its_reason(target: Any, tokenizer: 
         assert document["status"] == "partial"
         (missing,) = document["coverage"]["missing"]
         assert missing["prompt"] == "b"
-        assert "HTTP 503" in missing["reason"]
+        assert "HTTP 500" in missing["reason"]
         server.fail_on = set()
         status, _, document = evaluate(server.url)
     assert document["status"] == "complete"
