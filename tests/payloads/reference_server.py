@@ -25,6 +25,7 @@ class ReferenceServer(ThreadingHTTPServer):
         self.requests: list[tuple[str, dict[str, Any]]] = []
         self.fail_on: set[str] = set()
         self.fail_with = 500
+        self.appends: list[int] = []
         self.says: str | None = None
         self.finish_reason: str | None = None
 
@@ -54,7 +55,7 @@ class Handler(BaseHTTPRequestHandler):
                 return self._answer({"error": "out of luck"}, server.fail_with)
         else:
             ids = body["prompt"]
-        new = greedy(server.target, ids, body["max_tokens"], [258])
+        new = greedy(server.target, ids, body["max_tokens"] - len(server.appends), [258]) + server.appends
         text = server.says or server.tokenizer.decode(new)
         choice: dict[str, Any] = {
             "finish_reason": server.finish_reason or ("stop" if new[-1] == 258 else "length")

@@ -11,6 +11,7 @@ import pytest
 from transformers import AutoTokenizer
 
 import eval_drafter
+from api_client import Api, Unanswered
 
 from .reference_server import ReferenceServer, serving
 
@@ -114,3 +115,53 @@ def test_a_model_that_is_not_served_is_refused(target: Any, tokenizer: Any, eval
         status, lines, _ = evaluate(server.url, "--api-model", "other")
     assert status == 1
     assert "serves ['toy'], not other" in lines[-1]["what"]
+
+
+def test_ids_of_another_tokenizer_are_a_reason_and_no_crash(
+    target: Any, tokenizer: Any, evaluate: Eval
+) -> None:
+    with serving(ReferenceServer(target, tokenizer, gives_ids=True)) as server:
+        server.appends = [260]
+        status, lines, document = evaluate(server.url)
+    assert (status, document) == (1, {})
+    assert "token 260 is outside the target's vocabulary of 260" in lines[-1]["what"]
+
+
+def test_nothing_after_the_first_stop_token_is_measured(
+    target: Any, tokenizer: Any, evaluate: Eval, tmp_path: Path
+) -> None:
+    """A server that ignores the end writes on; no decoder would, and the rest would count."""
+    with serving(ReferenceServer(target, tokenizer, gives_ids=True)) as server:
+        server.appends = [258, 10, 10, 10]
+        status, lines, document = evaluate(server.url)
+    assert status == 0, lines
+    for file in (tmp_path / "work" / "references").iterdir():
+        kept = json.loads(file.read_text())
+        assert kept["response_ids"].index(258) == len(kept["response_ids"]) - 1
+        assert kept["finished"] is True
+    assert document["target_agreement"]["of"] == 2 * 27
+
+
+def test_a_server_that_is_lost_is_not_asked_for_the_rest(
+    target: Any,
+    tokenizer: Any,
+    target_folder: Path,
+    drafter_folder: Path,
+    tmp_path: Path,
+    capsys: Any,
+    monkeypatch: Any,
+) -> None:
+    asked: list[str] = []
+
+    def hangs(self: Any, messages: Any, *_: Any) -> Any:
+        asked.append(messages[0]["content"])
+        raise Unanswered("http://x: no answer within 600 s")
+
+    monkeypatch.setattr(Api, "chat", hangs)
+    prompts = tmp_path / "many.jsonl"
+    prompts.write_text("\n".join(json.dumps({"id": str(i), "prompt": f"p{i}"}) for i in range(9)))
+    argv = ["--checkpoint", drafter_folder, "--target", target_folder, "--prompts", prompts, "--work", tmp_path / "w",
+            "--out", tmp_path / "out.json", "--api", "http://127.0.0.1:9/v1", "--api-model", "toy"]  # fmt: skip
+    assert eval_drafter.main(list(map(str, argv))) == 1
+    assert asked == ["p0", "p1"]
+    assert "no answer within 600 s" in json.loads(capsys.readouterr().out.splitlines()[-1])["what"]
