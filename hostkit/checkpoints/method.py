@@ -8,6 +8,7 @@ from typing import Any, Literal
 from hostkit.checkpoints.fitting import foreign, weights_of
 from hostkit.checkpoints.models import Contents, File, Layout, TensorFacts
 from hostkit.inventory.models import Inventory
+from hostkit.liveness.words import size
 from hostkit.transport.connections import Connections
 from hostkit.transport.program import run_program
 
@@ -17,6 +18,7 @@ FOLDERS = ("sharded", "huggingface", "dcp")
 WORTH = 0.8  # a selection that is a larger part of the file than this saves next to nothing,
 LEAST = 16 << 20  # and so does one that leaves fewer bytes behind
 WHOLE = "the whole checkpoint, which goes on where it was cut"
+TOLD = 1 << 20  # bytes that no tensor views, from which on it is worth a word
 MODEL_FILES = (".json", ".txt", ".model", ".jinja", ".index.json")
 BUDGET = 300.0
 
@@ -41,10 +43,13 @@ def choose_method(
     *,
     method: Method,
     own_harness: bool = False,
+    trim: bool = False,
+    rate: int | None = None,
 ) -> Chosen:
     """Return how the checkpoint comes. One more look at the source, where a selection is worth it.
 
-    `own_harness`: somebody's own reads it, and what that needs is known only from declared `weights`.
+    `own_harness`: somebody's own reads it, and what that needs is known only from declared `weights`. `trim`: of each
+    storage only what the tensors view; for that the source reads all of it, at `rate`.
     """
     full = Chosen("full", WHOLE, contents.files)
     if own_harness and not layout.weights and method == "auto":
@@ -62,24 +67,36 @@ def choose_method(
     found, tensors = weights_of(contents, layout)
     keys = list(layout.weights) or ([found] if found else [])
     brought = bool(found) and not own_harness and foreign(str(found), layout)  # to where the harness looks
-    why = _not_worth(contents, [one for _, one in tensors]) if method == "auto" and not brought else None
+    why = (
+        _not_worth(contents, [one for _, one in tensors])
+        if method == "auto" and not (brought or trim)
+        else None
+    )
     if contents.format != "torch-zip":
         why = f"tensors cannot be taken out of {contents.format}"
-    elif not keys:
+    elif not keys and not trim:
         why = "the weights are under no key of their own"
     if why is None:
-        request = {"op": "plan", "path": contents.path, "keys": keys, "harness": not own_harness}
-        request |= layout.request()
+        request = {"op": "plan", "path": contents.path, "keys": keys or None, "harness": not own_harness}
+        request |= layout.request() | {"trim": trim, "rate": rate}
+        budget = BUDGET + ((contents.size or 0) / rate if trim and rate else 0)
         host = inventory.hosts[source]
         plan = run_program(
-            connections.transport(source), host.python, "torchzip", request, timeout=BUDGET, retry=True
+            connections.transport(source), host.python, "torchzip", request, timeout=budget, retry=True
         )
         if plan.get("code") is None:
             part = f"{plan['size'] / contents.size:.0%}" if contents.size else "all"
             words = f"only {', '.join(plan['kept'])}: {part} of the file leaves {source}"
+            if plan["unviewed_bytes"] >= TOLD:
+                left = size(plan["unviewed_bytes"])
+                words += (
+                    f"; {left} that no tensor views stay there"
+                    if trim
+                    else f"; --trim would leave {left} there"
+                )
             return Chosen("weights", words, contents.files, selection=plan)
         why = str(plan.get("reason"))
-    if method == "weights":
+    if method == "weights" or trim:
         return Chosen("weights", "as asked for", contents.files, refused=why)
     return Chosen("full", f"{WHOLE} ({why})", contents.files)
 

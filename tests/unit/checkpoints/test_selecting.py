@@ -249,3 +249,41 @@ def test_of_a_foreign_layout_the_declared_weights_come_and_stand_bare_where_the_
     assert staged.bytes < path.stat().st_size / 3
     assert staged.manifest["step_inside"] == 1
     assert declared["weights"][0] in staged.manifest["kept"]
+
+
+def test_trimmed_only_what_is_viewed_of_a_large_storage_comes_and_the_plan_says_what_it_saves(
+    ground: Ground,
+) -> None:
+    import torch
+
+    path = ground.root / "step_1" / "checkpoint.pt"
+    path.parent.mkdir(parents=True)
+    base = torch.randn(1_000_000)
+    torch.save({"drafter": {"a": base[7:107], "b": base[500:900]}, "step": 1}, path)
+    with Connections(ground.inventory()) as connections:
+        (one,) = ground.candidates(connections)
+        where = ("drafter", one, "box", str(ground.staged))
+        whole = plan_stage(connections, connections.inventory, *where, method="weights")
+        assert "--trim would leave 3.8 MiB there" in whole.why
+        plan = plan_stage(connections, connections.inventory, *where, trim=True)
+        assert "3.8 MiB that no tensor views stay there" in plan.why
+        staged = stage(connections, connections.inventory, *where, plan=plan)
+        assert plan_stage(connections, connections.inventory, *where, trim=True).staged
+    assert (plan.method, staged.bytes == plan.bytes < 10_000) == ("weights", True)
+    here, there = torch.load(staged.path, weights_only=True), torch.load(path, weights_only=True)
+    for name in ("a", "b"):
+        assert torch.equal(here["drafter"][name], there["drafter"][name])
+
+
+def test_what_cannot_be_trimmed_is_refused_where_that_was_asked_for(ground: Ground) -> None:
+    import torch
+
+    path = ground.root / "step_1" / "checkpoint.pt"
+    path.parent.mkdir(parents=True)
+    torch.save({"drafter": {"w": torch.ones(9)}}, path, _use_new_zipfile_serialization=False)
+    with Connections(ground.inventory()) as connections:
+        (one,) = ground.candidates(connections)
+        where = ("drafter", one, "box", str(ground.staged))
+        plan = plan_stage(connections, connections.inventory, *where, trim=True)
+    (error,) = plan.obstacles()
+    assert "cannot be taken out of torch-legacy" in str(error)
