@@ -88,11 +88,11 @@ def choose_method(
             part = f"{plan['size'] / contents.size:.0%}" if contents.size else "all"
             words = f"only {', '.join(plan['kept'])}: {part} of the file leaves {source}"
             if plan["unviewed_bytes"] >= TOLD:
-                left = size(plan["unviewed_bytes"])
+                saved = size(plan["unviewed_bytes"])
                 words += (
-                    f"; {left} that no tensor views stay there"
+                    f"; {saved} that no tensor views stay there"
                     if trim
-                    else f"; --trim would leave {left} there"
+                    else f"; --trim would leave {saved} there"
                 )
             return Chosen("weights", words, contents.files, selection=plan)
         why = str(plan.get("reason"))
