@@ -82,7 +82,7 @@ class Run:
         )
         self.process = Training(fleet, "ct200", pid)
         try:
-            until(lambda: self.process.step() > 0, "the training's first step", seconds=150, pause=0.2)
+            until(lambda: self.process.step() > 0, "the training's first step", seconds=400, pause=0.2)
         except TimeoutError as error:
             raise AssertionError(inside(fleet, "ct200", "/workspace/out").read_text()) from error
 
@@ -90,7 +90,7 @@ class Run:
         """Have it save now; returns the step, once the checkpoint has its final name."""
         before = self.saved()
         inside(self.fleet, "ct200", TRIGGER).touch()
-        until(lambda: self.saved() > before, "a new checkpoint", seconds=60, pause=0.1)
+        until(lambda: self.saved() > before, "a new checkpoint", seconds=240, pause=0.1)
         (step,) = self.saved() - before
         return step
 

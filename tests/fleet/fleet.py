@@ -74,7 +74,7 @@ class Fleet:
         """Take everything away again."""
         pve.clear(self.slot)
         if self._child:
-            self._child.wait(10)
+            self._child.wait(60)
         self.slot.release()
 
     def _furnish(self, keys: Keys) -> None:
@@ -245,6 +245,16 @@ class Fleet:
                 return False
 
         until(greets, f"an ssh server at {address}")
+
+    def settle(self) -> None:
+        """Wait until no ssh session is left on any host: each ends a moment after the command that it was for."""
+
+        def sessions() -> list[str]:
+            running = [words for host in ("ct129", "pve") for words in self.processes(host).values()]
+            first = [words[0] for words in running]
+            return [word for word in first if word.startswith("sshd:") and "[listener]" not in word]
+
+        until(lambda: not sessions(), "the end of all ssh sessions")
 
     # --- hostkit, as a user on the laptop runs it
 

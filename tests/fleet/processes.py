@@ -58,7 +58,7 @@ class Identity:
         return asdict(self)
 
 
-def until(condition: Callable[[], object], what: str, *, seconds: float = 10.0, pause: float = 0.01) -> None:
+def until(condition: Callable[[], object], what: str, *, seconds: float = 60.0, pause: float = 0.01) -> None:
     """Wait for a condition; TimeoutError says what was waited for."""
     end = time.monotonic() + seconds
     while not condition():

@@ -39,7 +39,7 @@ def traces(fleet: Fleet) -> list[str]:
 def ssh(fleet: Fleet, *words: str) -> subprocess.CompletedProcess[str]:
     options = ["-F", "none", "-o", "BatchMode=yes", "-o", f"UserKnownHostsFile={fleet.home / 'known_hosts'}"]
     options += ["-o", "IdentitiesOnly=yes", "-i", str(fleet.identity), "-l", "root"]
-    return subprocess.run(["ssh", *options, *words], capture_output=True, text=True, timeout=20, check=False)
+    return subprocess.run(["ssh", *options, *words], capture_output=True, text=True, timeout=60, check=False)
 
 
 def test_a_fleet_leaves_nothing_behind() -> None:

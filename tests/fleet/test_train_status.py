@@ -31,7 +31,7 @@ def status(fleet: Fleet, *flags: str, inventory: Path | None = None) -> dict[str
     return document
 
 
-def until_quiet(fleet: Fleet, inventory: Path | None = None, *, seconds: float = 20) -> dict[str, Any]:
+def until_quiet(fleet: Fleet, inventory: Path | None = None, *, seconds: float = 90) -> dict[str, Any]:
     """Ask until the run's log is old enough to say DEAD; on the way there nothing but UNKNOWN may be said."""
     end = time.monotonic() + seconds
     while (found := status(fleet, inventory=inventory))["verdict"] == "UNKNOWN" and time.monotonic() < end:
@@ -68,17 +68,16 @@ def test_a_training_that_steps_is_running_by_either_login(fleet: Fleet, sample: 
 
 def test_a_killed_training_is_dead_and_never_called_running(fleet: Fleet) -> None:
     training = Training.begin(fleet)
-    inventory = impatient(fleet)
-    assert status(fleet, inventory=inventory)["verdict"] == "RUNNING"
+    assert status(fleet)["verdict"] == "RUNNING"
     training.kill()
-    found = until_quiet(fleet, inventory)
+    found = until_quiet(fleet, impatient(fleet))
     assert found["verdict"] == "DEAD"
     assert found["processes"] == []
 
 
 def test_a_stopped_training_is_stalled_at_once(fleet: Fleet) -> None:
     training = Training.begin(fleet)
-    training.signal(signal.SIGSTOP)
+    training.stop()
     assert status(fleet)["verdict"] == "STALLED"
     training.signal(signal.SIGCONT)
     training.go_on()
@@ -92,7 +91,7 @@ def test_a_training_whose_log_stands_still_is_stalled(fleet: Fleet) -> None:
 
 
 def until_stalled(fleet: Fleet, inventory: Path) -> dict[str, Any]:
-    end = time.monotonic() + 20
+    end = time.monotonic() + 90
     while (found := status(fleet, inventory=inventory))["verdict"] in (
         "RUNNING",
         "STARTING",
@@ -125,7 +124,7 @@ def test_a_host_that_hangs_costs_its_budget_and_is_named(fleet: Fleet) -> None:
     fleet.freeze("pve")
     began = time.monotonic()
     found = status(fleet)
-    assert time.monotonic() - began < 25
+    assert time.monotonic() - began < 60
     assert found["verdict"] == "UNKNOWN"
     assert "pve" in json.dumps(found["evidence"])
 
@@ -187,7 +186,7 @@ def test_two_looks_at_once_do_not_take_each_other_for_the_run(fleet: Fleet) -> N
         subprocess.Popen(command, env=fleet.environment, cwd=fleet.home, stdout=subprocess.PIPE, text=True)
         for _ in range(3)
     ]
-    documents = [json.loads(look.communicate(timeout=60)[0]) for look in looks]
+    documents = [json.loads(look.communicate(timeout=120)[0]) for look in looks]
     assert [document["verdict"] for document in documents] == ["DEAD"] * 3
 
 
@@ -247,15 +246,19 @@ def reuse_pid(fleet: Fleet, pid: int, argv: list[str]) -> None:
     assert int(fleet.out("ct200", "/usr/bin/python3", "-c", spawn, str(pid), *argv)) == pid
 
 
-def test_another_program_with_the_runs_old_pid_is_not_the_run(fleet: Fleet) -> None:
-    inventory = fleet.inventory_with(
-        lambda data: data["runs"]["drafter"].update(
-            process={"pidfile": "/workspace/run.pid"},
-            timeouts={"startup": "60s", "stall": "3s", "save": "60s"},
-        )
+def by_pidfile(fleet: Fleet, *, stall: str) -> Path:
+    """Return an inventory that knows the run by its pidfile."""
+    timeouts = {"startup": "60s", "stall": stall, "save": "60s"}
+    process = {"pidfile": "/workspace/run.pid"}
+    return fleet.inventory_with(
+        lambda data: data["runs"]["drafter"].update(process=process, timeouts=timeouts)
     )
+
+
+def test_another_program_with_the_runs_old_pid_is_not_the_run(fleet: Fleet) -> None:
+    inventory = by_pidfile(fleet, stall="3s")
     training = Training.begin(fleet, "--pidfile", "/workspace/run.pid")
-    assert status(fleet, inventory=inventory)["verdict"] == "RUNNING"
+    assert status(fleet, inventory=by_pidfile(fleet, stall="60s"))["verdict"] == "RUNNING"
     training.kill()
     reuse_pid(fleet, training.pid, ["sleep", "1000"])
     until(
@@ -267,14 +270,12 @@ def test_another_program_with_the_runs_old_pid_is_not_the_run(fleet: Fleet) -> N
 
 @pytest.mark.report("a11")
 def test_a_pidfile_counts_in_its_own_container(fleet: Fleet) -> None:
-    inventory = fleet.inventory_with(
-        lambda data: data["runs"]["drafter"].update(
-            process={"pidfile": "/workspace/run.pid"},
-            timeouts={"startup": "60s", "stall": "3s", "save": "60s"},
-        )
-    )
+    inventory = by_pidfile(fleet, stall="3s")
     Training.begin(fleet).kill()
+    # a number that no process of the container gets while this test lasts
+    fleet.sh("pve", ["sh", "-c", "echo 20000 >/proc/sys/kernel/ns_last_pid"])
     stranger = fleet.start_process("pve", ["sleep", "1000"])
+    assert stranger > 20000
     (fleet.root("ct200") / "workspace/run.pid").write_text(f"{stranger}\n")
     found = until_quiet(fleet, inventory)
     assert found["verdict"] == "DEAD"
@@ -287,10 +288,17 @@ def test_a_run_that_left_no_trace_is_unknown(fleet: Fleet) -> None:
     assert found["processes"] == []
 
 
+def running(fleet: Fleet, host: str) -> set[tuple[str, ...]]:
+    """Return what runs on a host; its server's own title says how busy it is, which is left out."""
+    found = map(tuple, fleet.processes(host).values())
+    return {words for words in found if "[listener]" not in words[0]}
+
+
 def test_looking_leaves_nothing_on_any_host(fleet: Fleet) -> None:
     training = Training.begin(fleet)
     hosts = ("ct129", "pve", "ct200")
-    before = {host: set(map(tuple, fleet.processes(host).values())) for host in hosts}
+    fleet.settle()
+    before = {host: running(fleet, host) for host in hosts}
     listing = [
         "find",
         "/root",
@@ -307,7 +315,7 @@ def test_looking_leaves_nothing_on_any_host(fleet: Fleet) -> None:
     for _ in range(3):
         assert status(fleet)["verdict"] == "RUNNING"
     until(
-        lambda: all(set(map(tuple, fleet.processes(host).values())) == before[host] for host in hosts),
+        lambda: all(running(fleet, host) == before[host] for host in hosts),
         "the end of what hostkit had started",
     )
     assert {host: fleet.out(host, *listing) for host in hosts} == files

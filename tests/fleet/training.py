@@ -41,7 +41,11 @@ class Training:
             extra = ("--sample", "/workspace/sample.pt", *extra)
         command = [*(argv or ("/usr/bin/python3", SCRIPT)), *extra]
         training = cls(fleet, host, fleet.start_process(host, command, cwd="/workspace"))
-        until(lambda: training.step() > 0, "the training's first step", seconds=30)
+        # the log may be that of another training, so its step alone does not say that this one runs
+        until(
+            lambda: fleet.processes(host).get(training.pid) == command and training.step() > 0,
+            "the training's first step",
+        )
         return training
 
     def step(self) -> int:
@@ -51,7 +55,7 @@ class Training:
         whole = [line for line in lines if line.startswith('{"step"') and line.endswith("}")]
         return int(json.loads(whole[-1])["step"]) if whole else 0
 
-    def reach(self, step: int, *, seconds: float = 60) -> None:
+    def reach(self, step: int, *, seconds: float = 120) -> None:
         until(lambda: self.step() >= step, f"step {step}", seconds=seconds, pause=0.05)
 
     def go_on(self, steps: int = 3) -> None:
@@ -62,8 +66,20 @@ class Training:
         self.fleet.sh(self.host, ["kill", f"-{number.name.removeprefix('SIG')}", str(self.pid)])
 
     def kill(self) -> None:
+        """Kill it, and wait until its number is free: it has ended, and been reaped."""
         self.signal(signal.SIGKILL)
-        until(lambda: self.pid not in self.fleet.processes(self.host), "the training's end")
+        place = self.fleet.root(self.host) / "proc" / str(self.pid)
+        until(lambda: not place.exists(), "the training's end")
+
+    def stop(self) -> None:
+        """Stop it (SIGSTOP), and wait until it stands: a moment after the signal it may still do something."""
+        self.signal(signal.SIGSTOP)
+        until(lambda: self.state() == "T", "a training that stands still")
+
+    def state(self) -> str:
+        """Return the letter of its state: R, S, D, T, Z."""
+        stat = self.fleet.out(self.host, "cat", f"/proc/{self.pid}/stat")
+        return stat[stat.rindex(")") + 2]
 
     def start_ticks(self) -> int:
         """Return when it was started, in ticks since boot: with its pid, its identity."""
