@@ -51,6 +51,17 @@ def read(file: Path, tokenizer: Any, max_length: int, thinking: bool = False) ->
     return samples
 
 
+def require_known(found: list[Sample], vocabulary: int, file: Path) -> list[Sample]:
+    """Refuse ids that the target's embedding does not have: those of another tokenizer."""
+    for sample in found:
+        if min(sample.input_ids) < 0 or max(sample.input_ids) >= vocabulary:
+            raise Refused(
+                f"{file}: sample {sample.id} has token ids outside the target's vocabulary of {vocabulary}",
+                "made with another tokenizer?",
+            )
+    return found
+
+
 def write(file: Path, samples: list[Sample]) -> None:
     """Write as JSONL of ids and masks, durably."""
     from durable import write_durably

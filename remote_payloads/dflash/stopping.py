@@ -40,5 +40,8 @@ class Stopping:
         """Whether the trigger file was put; it is taken away, so that one file is one save."""
         if self.trigger is None or not self.trigger.exists():
             return False
-        self.trigger.unlink(missing_ok=True)
+        try:
+            self.trigger.unlink(missing_ok=True)
+        except OSError:
+            self.trigger = None  # it cannot be taken away: one save, not one after every step
         return True

@@ -59,6 +59,7 @@ def store(args: argparse.Namespace) -> int:
     fingerprint = identify(args.target)["fingerprint"]
     origin = Origin(fingerprint, tuple(args.target_layer_ids), str(dtype).removeprefix("torch."))
     found = samples.read(args.data, tokenizer, args.max_length, args.thinking)
+    samples.require_known(found, len(target.vocabulary.embedding), args.data)
     todo = []
     for number, sample in enumerate(found):
         file = stored_features.file_of(args.out, number)

@@ -23,6 +23,7 @@ def load_samples(args: argparse.Namespace, target: Target, tokenizer: Any, log: 
     """The samples of --data, or a pool generated once and kept beside the checkpoints."""
     if args.data:
         found = samples.read(args.data, tokenizer, args.max_length, args.thinking)
+        samples.require_known(found, len(target.vocabulary.embedding), args.data)
         log.event("data", file=str(args.data), samples=len(found))
         return found
     if args.pool <= 0:

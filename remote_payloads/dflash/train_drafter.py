@@ -12,8 +12,10 @@ Run again with the same flags, it goes on where it stopped. SIGTERM saves betwee
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -112,9 +114,12 @@ def main(argv: list[str] | None = None) -> int:
 
 def train(args: argparse.Namespace) -> int:
     """Set up and run; heavy imports happen here, so that --help needs no torch."""
+    from train_files import claimed
     from train_run import Run
 
-    return Run(args).go()
+    # One rank writes, so one rank holds the folder.
+    with claimed(args.out) if os.environ.get("RANK", "0") == "0" else nullcontext():
+        return Run(args).go()
 
 
 if __name__ == "__main__":

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import re
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +49,44 @@ def save_diverged(root: Path, step: int, state: dict[str, Any]) -> Path:
     file = root / "diverged" / f"at_{step}" / checkpoint.STATE_NAME
     checkpoint.write(file, {"format": checkpoint.FORMAT, "step": step, **state})
     return file
+
+
+@contextmanager
+def claimed(root: Path) -> Iterator[None]:
+    """Hold a run's folder (its own lock, no file), and clear what a killed run left half written.
+
+    The kernel lets go of the lock when its holder ends, however it ends.
+    """
+    root.mkdir(parents=True, exist_ok=True)
+    folder = os.open(root, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Refused(
+                f"{root}: another run is writing here", "another --out, or end that run first"
+            ) from None
+        except OSError:
+            pass  # a file system without locks: nothing can be known, and nothing is taken away
+        else:
+            _clear(root)
+        yield
+    finally:
+        os.close(folder)
+
+
+def _clear(root: Path) -> None:
+    for left in [*root.glob("step_*/.*.tmp"), *root.glob("diverged/*/.*.tmp")]:
+        left.unlink(missing_ok=True)
+    for doomed in root.glob(".removing_*"):
+        shutil.rmtree(doomed, ignore_errors=True)
+
+
+def discard(root: Path, step: int) -> None:
+    """Take away a step that was not saved whole: it holds space, and nobody could resume from it."""
+    folder = root / f"step_{step}"
+    if not (folder / checkpoint.NAME).is_file():
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def steps(root: Path) -> list[int]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
 import sys
 from datetime import datetime, timezone
+from io import FileIO
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
+
+import progress
 
 
 class TrainLog:
@@ -20,10 +24,11 @@ class TrainLog:
     def __init__(self, file: Path | None, *, silent: bool = False) -> None:
         self.silent = silent
         self._human = _apart()
-        self._file: TextIO | None = None
+        self._file: FileIO | None = None
+        self._torn = self._complained = False
         if file and not silent:
             file.parent.mkdir(parents=True, exist_ok=True)
-            self._file = file.open("a", encoding="utf-8")
+            self._file = file.open("ab", buffering=0)
 
     def step(self, fields: dict[str, Any]) -> None:
         """A logging step: at least step, loss, grad_norm, lr, tokens_per_s."""
@@ -50,14 +55,27 @@ class TrainLog:
             return
         now = datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         line = json.dumps({k: _strict(v) for k, v in {**fields, "time": now}.items()}, allow_nan=False)
-        print(line, flush=True)
+        progress.say(line)
         if self._file:
-            self._file.write(line + "\n")
-            self._file.flush()
+            self._append(line.encode() + b"\n")
+
+    def _append(self, line: bytes) -> None:
+        """A log that cannot be written (full disk) ends no training: it is said once, and tried with every line."""
+        assert self._file is not None
+        whole = b"\n" + line if self._torn else line
+        try:
+            written = self._file.write(whole) or 0
+        except OSError as error:
+            if not self._complained:
+                progress.emit("log_lost", file=str(self._file.name), what=progress.os_words(error))
+            self._complained = True
+            return
+        self._torn = written < len(whole)  # the next line must not continue a cut one
 
     def _say(self, text: str) -> None:
         if not self.silent and self._human:
-            print(text, file=sys.stderr, flush=True)
+            with contextlib.suppress(OSError, ValueError):  # a terminal that is gone ends no training
+                print(text, file=sys.stderr, flush=True)
 
 
 def _apart() -> bool:
