@@ -35,8 +35,28 @@ STORAGES = {
     "QInt32Storage": "qint32", "QUInt4x2Storage": "quint4x2", "QUInt2x4Storage": "quint2x4",
     "UntypedStorage": "untyped",
 }  # fmt: skip
-OWN = ("torch._utils.", "torch.serialization._get_layout", "torch._tensor._rebuild_from_type_v2")
+# what torch's safe loader lets a file name, besides storages and element types
 PLAIN_GLOBALS = {
+    "torch._utils._rebuild_device_tensor_from_cpu_tensor",
+    "torch._utils._rebuild_device_tensor_from_numpy",
+    "torch._utils._rebuild_meta_tensor_no_storage",
+    "torch._utils._rebuild_nested_tensor",
+    "torch._utils._rebuild_parameter",
+    "torch._utils._rebuild_parameter_with_state",
+    "torch._utils._rebuild_qtensor",
+    "torch._utils._rebuild_sparse_tensor",
+    "torch._utils._rebuild_tensor",
+    "torch._utils._rebuild_tensor_v2",
+    "torch._utils._rebuild_tensor_v3",
+    "torch._utils._rebuild_wrapper_subclass",
+    "torch._tensor._rebuild_from_type_v2",
+    "torch.serialization._get_layout",
+    "torch.nn.parameter.Parameter",
+    "torch.per_tensor_affine",
+    "torch.per_tensor_symmetric",
+    "torch.per_channel_affine",
+    "torch.per_channel_symmetric",
+    "torch.per_channel_affine_float_qparams",
     "collections.OrderedDict",
     "collections.Counter",
     "torch.device",
@@ -152,7 +172,7 @@ def tensor(value: Any) -> dict[str, Any] | None:
 def _own(one: Global) -> bool:
     name = str(one)
     typed = one.module in ("torch", "torch.storage") and (one.name in STORAGES or one.name in ITEM)
-    return typed or name.startswith(OWN) or name in PLAIN_GLOBALS
+    return typed or name in PLAIN_GLOBALS
 
 
 def _numbers(value: Any) -> list[int] | None:

@@ -6,6 +6,7 @@ memo is an array that one opcode can make gigabytes large and its dictionaries h
 
 from __future__ import annotations
 
+import gc
 import resource
 import struct
 from typing import Any, Callable, Iterable, Iterator
@@ -111,27 +112,36 @@ class Reader:
 
     def load(self) -> Any:
         """Return the tree; `at` then stands behind the pickle."""
-        table, data = _OPCODES, self.data
-        before, count = _peak(), 0
+        collecting = gc.isenabled()
+        gc.disable()  # it would walk the growing tree time and again, and find nothing
         try:
-            while True:
-                count += 1
-                if count % LOOK == 0 and (count > MAX_OPCODES or _peak() - before > MAX_GROWTH):
-                    raise PickleError("its pickle has too many parts to be read")
-                code = data[self.at]
-                self.at += 1
-                if code == 0x2E:  # STOP
-                    return self.pop()
-                action = table.get(code)
-                if action is None:
-                    raise PickleError(
-                        "opcode 0x%02x at byte %d is none that torch writes" % (code, self.at - 1)
-                    )
-                action(self)
+            return self._load()
         except (IndexError, struct.error):
             raise PickleError("its pickle is cut short or damaged near byte %d" % self.at) from None
         except (UnicodeDecodeError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise PickleError("its pickle is damaged near byte %d (%s)" % (self.at, error)) from None
+        finally:
+            if collecting:
+                gc.enable()
+
+    def _load(self) -> Any:
+        table, data, until = _OPCODES, self.data, LOOK
+        before, looks = _peak(), MAX_OPCODES // LOOK
+        while True:
+            until -= 1
+            if not until:
+                until, looks = LOOK, looks - 1
+                if not looks or _peak() - before > MAX_GROWTH:
+                    raise PickleError("its pickle has too many parts to be read")
+            code = data[self.at]
+            self.at += 1
+            if code == 0x2E:  # STOP
+                return self.pop()
+            action = table.get(code)
+            if action is None:
+                told = (code, self.at - 1)
+                raise PickleError("opcode 0x%02x at byte %d is none that torch writes" % told)
+            action(self)
 
     def take(self, length: int) -> bytes:
         """Return the next bytes."""
