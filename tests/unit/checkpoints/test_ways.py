@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -235,3 +236,46 @@ def test_a_push_that_does_not_reach_the_destination_names_it(strangers: Ground) 
         strangers.stage(1, method="weights", by="push")
     assert "ct200 lost the receiver on ct129, or did not reach it" in told.value.what
     assert told.value.hop in ("pve2", "ct129")
+
+
+def has_ipv6() -> bool:
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.report("d13")
+@pytest.mark.skipif(not has_ipv6(), reason="no IPv6 on this machine")
+@pytest.mark.parametrize(
+    ("by", "login", "method"),
+    [
+        ("push", "there", "full"),
+        ("pull", "there", "full"),
+        ("relay", "there", "weights"),
+        ("relay", "forward", "full"),
+    ],
+)
+def test_hosts_with_ipv6_addresses_alone_are_reached_whoever_carries(
+    tmp_path: Path, servers: Fleet, by: By, login: str, method: Method
+) -> None:
+    outer, inner = (servers.server(name, "ListenAddress ::1") for name in ("six-outer", "six-inner"))
+    known = tmp_path / "known_hosts"
+    known.write_text("".join(one.known_hosts_line(f"[::1]:{one.port}") for one in (outer, inner)))
+    here = {"address": "::1", "known_hosts": str(known)}
+    hosts = {
+        "outer": servers.host(outer) | here,
+        "inner": servers.host(inner, via="outer", login=login) | here,
+        "ct": {"pct": 200, "via": "inner"},
+    }
+    there = ("ct", "outer") if by == "pull" else ("outer", "ct")
+    ground = Ground(tmp_path, hosts, source=there[0], destination=there[1])
+    path = trained(ground)
+    staged = ground.stage(1, method=method, by=by)
+    assert staged.by == by
+    if method == "full":
+        assert Path(staged.path).read_bytes() == path.read_bytes()
+    else:
+        same_weights(staged.path, path)
