@@ -19,6 +19,7 @@ import json
 import os
 import sys
 import traceback
+from contextlib import suppress
 from typing import Any, Callable
 
 from refusal import Refused
@@ -38,12 +39,22 @@ def say(line: str) -> None:
             print(line.encode("ascii", "backslashreplace").decode(), flush=True)
     except BrokenPipeError:
         _turn_off(sys.stdout)
-    except ValueError:  # closed from the start, as daemons have it
+    except (OSError, ValueError):  # a log on a full disk; closed from the start, as daemons have it
         pass
 
 
 def guarded(work: Callable[[], int]) -> int:
     """Run an entry point's work; whatever ends it is one error event and an exit status."""
+    status = _guarded(work)
+    try:
+        if sys.stdout is not None:  # closed from the start
+            sys.stdout.flush()
+    except (OSError, ValueError):
+        _turn_off(sys.stdout)  # or Python would end with a status of its own, as it flushes once more
+    return status
+
+
+def _guarded(work: Callable[[], int]) -> int:
     try:
         return work()
     except Refused as refused:
@@ -89,5 +100,6 @@ def os_words(error: OSError) -> str:
 def _turn_off(stream: Any) -> None:
     """Send the rest of a stream nowhere: Python flushes it once more at exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, stream.fileno())
+    with suppress(OSError, ValueError, AttributeError):
+        os.dup2(nowhere, stream.fileno())
     os.close(nowhere)

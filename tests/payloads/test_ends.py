@@ -107,6 +107,14 @@ def test_output_that_is_closed_or_knows_only_ascii_is_no_fault(tmp_path: Path, c
         assert '"text": "caf\\xe9 \\u2028"' in done.stdout
 
 
+def test_output_to_a_full_disk_is_no_fault(tmp_path: Path) -> None:
+    argv = [sys.executable, "-c", SPEAKS, str(DFLASH), str(tmp_path / "out")]
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(argv, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "out").read_text() == "whole"
+
+
 def fill(limit: int) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
 

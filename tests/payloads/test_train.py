@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import resource
+import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +23,7 @@ import train_drafter
 import trainer
 from draft_config import DraftConfig
 from stopping import Stopping
+from train_log import TrainLog
 
 TINY = ["--recipe", "tiny", "--threads", "1", "--batch", "2", "--anchors", "4"]
 Train = Callable[..., tuple[int, list[dict[str, Any]]]]
@@ -168,3 +174,163 @@ def test_sigterm_saves_between_steps_and_ends_well(
     assert lines[-1]["reason"] == "SIGTERM"
     step = lines[-1]["step"]
     assert checkpoint.read(tmp_path / "run" / f"step_{step}" / "checkpoint.pt")["step"] == step
+
+
+@contextmanager
+def files_limited_to(size: int) -> Iterator[None]:
+    """Stands for a full disk: the same call fails, in the midst of a large file."""
+    hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+
+
+def test_a_full_disk_ends_no_training_and_takes_no_checkpoint(train: Train, tmp_path: Path) -> None:
+    train("run", "--steps", 4, "--save-every", 2)
+    (tmp_path / "run" / "step_4" / "checkpoint.pt").unlink()
+    before = (tmp_path / "run" / "step_2" / "trainer_state.pt").read_bytes()
+    with files_limited_to(len(before) // 2):
+        status, lines = train("run", "--steps", 6, "--save-every", 2)
+    assert status == 1, "the last save failed"
+    failed = [line for line in lines if line.get("event") == "save_failed"]
+    assert [line["step"] for line in failed] == [4, 6]
+    assert "trainer_state.pt: File too large" in failed[0]["what"]
+    assert failed[0]["hint"]
+    assert lines[-1]["event"] == "finished"
+    assert lines[-1]["saved"] is False
+    assert (tmp_path / "run" / "step_2" / "trainer_state.pt").read_bytes() == before
+    assert [p.name for p in (tmp_path / "run").iterdir()] == ["step_2"], "nothing half written holds space"
+    status, lines = train("run", "--steps", 6, "--save-every", 2)
+    assert status == 0
+    assert lines[-2]["event"] == "saved"
+
+
+def test_a_checkpoint_that_cannot_be_written_is_no_step_to_resume_from(
+    train: Train, tmp_path: Path, monkeypatch: Any
+) -> None:
+    """The resume state fits, the checkpoint does not."""
+    real = checkpoint.write
+
+    def write(file: Path, content: dict[str, Any]) -> None:
+        if file.name == "checkpoint.pt":
+            raise OSError(28, "No space left on device", str(file))
+        real(file, content)
+
+    monkeypatch.setattr(checkpoint, "write", write)
+    status, lines = train("run", "--steps", 2, "--save-every", 2)
+    assert status == 1
+    assert "checkpoint.pt: No space left on device" in lines[-2]["what"]
+    assert list((tmp_path / "run").iterdir()) == []
+
+
+def test_a_log_on_a_full_disk_is_said_once_and_ends_no_training(train: Train) -> None:
+    status, lines = train("run", "--steps", 3, "--log-every", 1, "--log", "/dev/full")
+    assert status == 0
+    lost = [line for line in lines if line.get("event") == "log_lost"]
+    assert [line["what"] for line in lost] == ["No space left on device"]
+    assert [line["step"] for line in lines if "loss" in line] == [1, 2, 3]
+
+
+def test_a_line_that_the_disk_cut_does_not_spoil_the_next(tmp_path: Path) -> None:
+    log = TrainLog(tmp_path / "log")
+    log.event("one")
+    size = (tmp_path / "log").stat().st_size
+    with files_limited_to(size + 5):
+        log.event("two")
+    log.event("three")
+    log.close()
+    first, cut, third = (tmp_path / "log").read_text().splitlines()
+    assert json.loads(first)["event"] == "one"
+    assert len(cut) == 5
+    assert json.loads(third)["event"] == "three"
+
+
+def test_two_runs_do_not_write_into_one_folder(train: Train, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    held = os.open(tmp_path / "run", os.O_RDONLY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        status, lines = train("run", "--steps", 1)
+    finally:
+        os.close(held)
+    assert status == 1
+    assert "another run is writing here" in lines[-1]["what"]
+    assert train("run", "--steps", 1)[0] == 0
+
+
+def test_what_a_killed_run_left_half_written_is_cleared(train: Train, tmp_path: Path) -> None:
+    train("run", "--steps", 2, "--save-every", 1)
+    (tmp_path / "run" / "step_1" / ".trainer_state.pt.7-ab.tmp").write_bytes(b"half")
+    (tmp_path / "run" / ".removing_1").mkdir()
+    train("run", "--steps", 3, "--save-every", 1)
+    assert list((tmp_path / "run").rglob(".*")) == []
+
+
+def test_a_resume_with_other_flags_says_which(train: Train) -> None:
+    train("run", "--steps", 2, "--save-every", 2)
+    _, lines = train("run", "--steps", 3, "--save-every", 2, "--lr", 0.5, "--log-every", 1, "--seed", 4)
+    (resumed,) = [line for line in lines if line.get("event") == "resumed"]
+    assert resumed["changed"] == {"steps": [2, 3], "seed": [0, 4], "lr": [0.0015, 0.5]}
+
+
+def test_a_resume_on_another_target_is_refused(train: Train, target_folder: Path, tmp_path: Path) -> None:
+    train("run", "--steps", 2, "--save-every", 2)
+    other = tmp_path / "other"
+    shutil.copytree(target_folder, other)
+    config = json.loads((other / "config.json").read_text())
+    (other / "config.json").write_text(json.dumps({**config, "initializer_range": 0.5}))
+    status, lines = train("run", "--steps", 3, "--target", other)
+    assert status == 1
+    assert "trained on another target" in lines[-1]["what"]
+
+
+def test_a_trigger_that_cannot_be_taken_away_saves_once(
+    train: Train, tmp_path: Path, monkeypatch: Any
+) -> None:
+    trigger, real = tmp_path / "SAVE_NOW", Path.unlink
+    trigger.touch()
+
+    def unlink(self: Path, missing_ok: bool = False) -> None:
+        if self == trigger:
+            raise PermissionError(13, "Permission denied", str(self))
+        real(self, missing_ok=missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", unlink)
+    _, lines = train("run", "--steps", 4, "--save-every", 100, "--save-trigger", trigger)
+    assert [line["step"] for line in lines if line.get("event") == "saved"] == [1, 4]
+
+
+def test_ids_of_another_tokenizer_are_refused_before_training(
+    target_folder: Path, tmp_path: Path, capsys: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(Stopping, "listen", lambda self: None)
+    data = tmp_path / "data.jsonl"
+    data.write_text('{"id": "x", "input_ids": [1, 2, 260]}')
+    argv = ["--target", target_folder, "--data", data, "--out", tmp_path / "run", *TINY, "--steps", 1]
+    assert train_drafter.main(list(map(str, argv))) == 1
+    assert "sample x has token ids outside the target's vocabulary of 260" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ('{"input_ids": [1, 2], "loss_mask": [1]}', "2 input_ids but 1 entries"),
+        ('{"input_ids": 5}', "not iterable"),
+        ('{"prompt": "a"}', "'response' is missing"),
+        ('{"messages": [{"role": "user", "content": "a"}]}', "nothing to supervise"),
+        ('{"messages": ["a"]}', "data.jsonl:2"),
+        ("{", "not JSON"),
+        ('{"input_ids": [1]}', "no sample has two supervised tokens"),
+    ],
+)
+def test_a_wrong_line_of_training_data_is_named(
+    line: str, named: str, target_folder: Path, tmp_path: Path, capsys: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(Stopping, "listen", lambda self: None)
+    data = tmp_path / "data.jsonl"
+    data.write_text("\n" + line)
+    argv = ["--target", target_folder, "--data", data, "--out", tmp_path / "run", *TINY, "--steps", 1]
+    assert train_drafter.main(list(map(str, argv))) == 1
+    assert named in json.loads(capsys.readouterr().out.splitlines()[-1])["what"]
