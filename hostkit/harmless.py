@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 
-# CSI and OSC sequences and what is cut of them; an OSC never swallows more than its line
+# CSI and OSC sequences and what is cut of them, parameters too; an OSC never swallows more than its line
 _ESCAPES = re.compile(
-    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|(?:\x1b[\]PX^_]|\x9d)[^\x07\x1b\n]*(?:\x07|\x1b\\)?|\x1b[ -/]*[0-~]?"
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?|(?:\x1b[\]PX^_]|\x9d)[^\x07\x1b\n]*(?:\x07|\x1b\\)?|\x1b[ -/]*[0-~]?"
 )
 _DIRECTIONS = r"\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069"
 _CONTROLS = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f-\x9f{_DIRECTIONS}]")

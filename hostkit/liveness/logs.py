@@ -50,6 +50,9 @@ _STEP_KEYS = (
 )
 _LOSS_KEYS = ("loss", "train_loss", "train/loss", "training_loss")
 _OWN = ("step", "loss", "time", "finished")  # the inventory checks that they are regular expressions
+# what begins a line anew as a carriage return does: to its first column, or to its end and back by backspaces
+_ANEW = re.compile(r"(?:\x1b\[|\x9b)(?:[01]?G|[\d;]*[HEF])|\x08{2,}")
+_GROUPED = re.compile(r"(?<=\d)[\u00a0\u2009\u202f\u2019'](?=\d{3}(?!\d))")  # 4'000
 LARGEST = 10**15  # a step beyond it is garbage, and a number beyond any float's would be an error below
 SHOWN = 400  # characters of a line that are kept for showing
 
@@ -80,10 +83,14 @@ class _Seen:
     strength: int
     marks: list[tuple[int, int | None, Moment | None]] = field(default_factory=list)
 
+    @property
+    def newest(self) -> int:
+        return self.marks[-1][0] if self.marks else 0
+
 
 def redraws(text: str) -> list[list[str]]:
     """Return the lines of a tail, each as its redraws (the parts between carriage returns), in order."""
-    lines = clean(text).split("\n")
+    lines = _GROUPED.sub("", clean(_ANEW.sub("\r", text))).split("\n")
     parted = [[part for part in line.split("\r") if part.strip()] for line in lines]
     return [parts for parts in parted if parts]
 
@@ -98,6 +105,7 @@ def parse(tail: str, log: Log, *, begins: bool = False) -> LogReading:
     seen = {kind: _Seen(strength) for kind, strength in (("named", 3), ("bar", 2), ("fraction", 1))}
     loss: float | None = None
     finished: str | None = None
+    last = lines[-1][-1] if lines and not tail.endswith(("\n", "\r")) else None
     for parts in lines:
         for part in parts:
             record = _object(part, log.format)
@@ -106,6 +114,8 @@ def parse(tail: str, log: Log, *, begins: bool = False) -> LogReading:
             step = _step(part, record, shape, has_loss=here is not None)
             if step is not None:
                 kind, number, total = step
+                if part is last and part[-1].isdigit() and number < seen[kind].newest:
+                    continue  # still being written: 40 may become 4000
                 seen[kind].marks.append((number, total, _moment(part, record, shape)))
                 finished = None if kind == "named" else finished
             if shape.finished is not None and shape.finished.search(part):

@@ -143,6 +143,30 @@ def test_escape_sequences_are_gone_before_anything_is_read() -> None:
     assert reading.lines == ("step 4000/10000 [bold red]x[/]",)
 
 
+@pytest.mark.report("b1", "b5", "b7")
+@pytest.mark.parametrize(
+    ("text", "step"),
+    [
+        ("step 3999\nstep 4000\x1b[0", 4000),  # cut amid a colour
+        ("step 3999\nstep \x1b[1m4000\x1b[38;5", 4000),
+        ("step 3999\nstep 4000\x9b0", 4000),
+        ("step 3998 loss 2\nstep 3999 loss 2\nstep 40", 3999),  # cut amid a number
+        ('{"step": 3999, "loss": 2.5}\n{"step": 40', 3999),
+        ("step 3999 loss 2\rstep 4", 3999),
+        ("step 3999 loss 2\nstep 4000", 4000),
+        ("step 4000", 4000),
+        ("step 9000\nstep 40\n", 40),  # whole: begun anew
+        ("step 3999 loss 2\x1b[2K\x1b[1Gstep 4000 loss 2", 4000),
+        ("step 3999\n\x1b[1A\x1b[2Kstep 4000\n", 4000),
+        ("\b\b\b3999/9999 [=>..] - loss: 0.4\b\b\b\b4000/9999 [=>..] - loss: 0.39", 4000),
+        ("step 3'999 loss 2\nstep 4'000 loss 2\n", 4000),
+        ("step 4\u202f000 loss 2\n", 4000),
+    ],
+)
+def test_the_last_redraw_is_read_however_it_was_drawn_and_wherever_it_was_cut(text: str, step: int) -> None:
+    assert parse(text, LOG).step == step
+
+
 @given(st.text() | st.text(alphabet=string.printable + "\x1b\r\x9b\u202e█"), st.booleans())
 def test_no_text_whatever_stops_the_reading(text: str, begins: bool) -> None:
     reading = parse(text, LOG, begins=begins)
