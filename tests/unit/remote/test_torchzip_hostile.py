@@ -1,4 +1,4 @@
-"""Files made to deceive: whatever the bytes, nothing is imported or called, and what comes out equals what was saved."""
+"""Files made to deceive: whatever the bytes, nothing is imported or called, and what comes out is what was saved."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import io
 import json
 import struct
 import time
+import warnings
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -300,7 +301,8 @@ def records(raw: bytes) -> list[tuple[str, bytes]]:
 
 def archive(entries: list[tuple[str, bytes]], **more: Any) -> bytes:
     out = io.BytesIO()
-    with pytest.warns(UserWarning) if more.pop("twice", False) else zipfile.ZipFile(io.BytesIO(), "w"):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a name that stands twice is what is wanted here
         with zipfile.ZipFile(out, "w", **more) as made:
             for name, content in entries:
                 made.writestr(name, content)
@@ -335,7 +337,7 @@ ZIPS: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "a comment that holds an end record": (lambda raw: raw[:-2] + b"\x16\0" + raw[-22:], "incomplete"),
     "an archive after an archive": (lambda raw: raw + raw, "incomplete"),
     "a record twice": (
-        lambda raw: archive([*records(raw), ("c/data/0", bytes(160))], twice=True),
+        lambda raw: archive([*records(raw), ("c/data/0", bytes(160))]),
         "incomplete",
     ),
     "a name in capitals as well": (
