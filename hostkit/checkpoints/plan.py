@@ -251,6 +251,8 @@ def _carried(chosen: Chosen, way: Way, tools: dict[str, dict[str, str | None]]) 
         return "stream", f"rsync missing on {' and '.join(lacking)}"
     if way.by == "relay":
         return "stream", "no rsync copies between two other hosts"
+    if way.prints:
+        return "stream", "a login shell on the way prints, which rsync would take for data"
     return "rsync", "both sides have it"
 
 

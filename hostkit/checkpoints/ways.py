@@ -7,7 +7,7 @@ asks least of the training host. A relay is taken only when somebody asks for it
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from hostkit.checkpoints.rsync_exit import last_lines
@@ -33,6 +33,7 @@ class Way:
     out: Route | None = None  # to the source, from who carries; None where the source itself does
     into: Route | None = None  # to the destination; None where the destination itself carries
     refused: str | None = None
+    prints: bool = False  # a login shell on the way prints on stdout, where rsync takes it for data
 
 
 def choose_way(
@@ -47,7 +48,8 @@ def choose_way(
         return _push(connections, inventory, source, destination, "as asked for")
     try:
         way = _pull(connections, inventory, source, destination, f"{destination} reaches {source}")
-        no_pull = _unreached(connections, destination, way.out)
+        no_pull, prints = _unreached(connections, destination, way.out)
+        way = replace(way, prints=prints)
     except ConfigError as error:
         way, no_pull = Way("pull", "", (source,)), error.what
     if no_pull is None:
@@ -55,7 +57,7 @@ def choose_way(
     pull_fails = f"{destination} does not reach {source} ({no_pull})"
     try:
         push = _push(connections, inventory, source, destination, pull_fails)
-        no_push = _unreached(connections, source, push.into)
+        no_push, _ = _unreached(connections, source, push.into)
     except ConfigError as error:
         push, no_push = Way("push", "", ()), error.what
     if no_push is None:
@@ -91,19 +93,21 @@ def _relay(connections: Connections, source: str, destination: str) -> Way:
     return Way("relay", "as asked for", names, out=out, into=into)
 
 
-def _unreached(connections: Connections, vantage: str, route: Route | None) -> str | None:
-    """Have the vantage host run `echo` at the route's end; return why that did not work."""
+def _unreached(connections: Connections, vantage: str, route: Route | None) -> tuple[str | None, bool]:
+    """Have the vantage host run `echo` at the end of the route; return why that failed, and whether more was printed."""
     hops = [hop for hop in route.hops if hop.kind == "ssh"] if route else []
     if route is None or not hops:
-        return None
-    word = f"hostkit-{secrets.token_hex(8)}"
+        return None, False
+    word = f"hostkit-{secrets.token_hex(8)}\n".encode()
     budget = SLACK + sum(hop.host.timeouts.connect + hop.host.timeouts.auth for hop in hops)
     try:
-        done = connections.transport(vantage).run(route.piped_argv(["echo", word]), timeout=budget)
+        echo = route.piped_argv(["echo", word.decode().strip()])
+        done = connections.transport(vantage).run(echo, timeout=budget)
     except RemoteTimeoutError as error:
         if error.hop != vantage:
             raise
-        return f"no answer within {budget:g} s"
-    if word.encode() in done.stdout:
-        return None
-    return last_lines(done.stderr.decode("utf-8", "replace")) or f"exit {done.exit}, and nothing said"
+        return f"no answer within {budget:g} s", False
+    if word in done.stdout:
+        return None, done.stdout != word
+    said = last_lines(done.stderr.decode("utf-8", "replace"))
+    return said or f"exit {done.exit}, and nothing said", False

@@ -152,6 +152,23 @@ def test_what_the_shells_of_both_sides_print_does_not_matter(
     assert (Path(staged.path).read_bytes() == path.read_bytes()) == (method == "full")
 
 
+@pytest.mark.report("d1")
+def test_a_shell_that_prints_is_no_way_for_a_pulling_rsync_and_is_streamed_past(
+    tmp_path: Path, servers: Fleet
+) -> None:
+    hosts = {
+        "ct129": servers.host(servers.server("ct129")),
+        "pve": servers.host(servers.server("noisy-pve", noisy=True), via="ct129", login="there"),
+        "ct200": {"pct": 200, "via": "pve"},
+    }
+    ground = Ground(tmp_path, hosts, source="ct200", destination="ct129")
+    path = saved(ground.root / "step_1" / "checkpoint.pt", 1)
+    plan = planned(ground)
+    assert (plan.by, plan.carried) == ("pull", "stream")
+    assert "a login shell on the way prints" in plan.carried_why
+    assert Path(staged_by(ground, plan).path).read_bytes() == path.read_bytes()
+
+
 # --- whole files by our own wire, where rsync is missing
 
 
