@@ -1,8 +1,16 @@
-"""Where training samples come from: a JSONL file, or text that the target itself continues (sampled)."""
+"""Where training samples come from: a JSONL file, or text that the target itself continues (sampled).
+
+A pool is kept batch by batch while it grows: a killed run goes on with the next batch.
+"""
 
 from __future__ import annotations
 
 import argparse
+import hashlib
+import json
+import shutil
+import time
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,6 +22,7 @@ from refusal import Refused
 from samples import Sample
 from seeds import generator, seed_of
 from target import Target
+from target_identity import identify
 from train_log import TrainLog
 
 BATCH = 64
@@ -30,15 +39,26 @@ def load_samples(args: argparse.Namespace, target: Target, tokenizer: Any, log: 
         raise Refused(
             "no training data", "--data FILE.jsonl, or --pool N to sample N responses from the target"
         )
-    kept = args.out / f"pool-{args.pool}-{args.seed}-{args.prompt_tokens}-{args.response_tokens}.jsonl"
+    kept = args.out / pool_name(args)
     if not kept.exists():
-        samples.write(kept, generate_pool(args, target, tokenizer, log))
+        parts = kept.with_suffix(".parts")
+        samples.write(kept, generate_pool(args, target, tokenizer, log, parts))
+        shutil.rmtree(parts)
     found = samples.read(kept, tokenizer, args.max_length)
     log.event("data", file=str(kept), samples=len(found))
     return found
 
 
-def generate_pool(args: argparse.Namespace, target: Target, tokenizer: Any, log: TrainLog) -> list[Sample]:
+def pool_name(args: argparse.Namespace) -> str:
+    """A name that all which decides the pool is in: another target's responses are not this one's."""
+    decides = [args.temperature, str(args.corpus), identify(args.target)["fingerprint"]]
+    digest = hashlib.sha256(json.dumps(decides).encode()).hexdigest()[:8]
+    return f"pool-{args.pool}-{args.seed}-{args.prompt_tokens}-{args.response_tokens}-{digest}.jsonl"
+
+
+def generate_pool(
+    args: argparse.Namespace, target: Target, tokenizer: Any, log: TrainLog, parts: Path
+) -> list[Sample]:
     """Prompts cut from the training half of the corpus, continued by the target at --temperature."""
     text = b"\n".join(corpus.split(args.corpus)[0]).decode("utf-8", "replace")
     ids = torch.tensor(tokenizer.encode(text[:4_000_000], add_special_tokens=False))
@@ -46,15 +66,23 @@ def generate_pool(args: argparse.Namespace, target: Target, tokenizer: Any, log:
         0, len(ids) - args.prompt_tokens, (args.pool,), generator=generator(args.seed, "pool")
     )
     pool: list[Sample] = []
+    whole = args.prompt_tokens + args.response_tokens
     for at in range(0, args.pool, BATCH):
-        prompts = [ids[s : s + args.prompt_tokens].tolist() for s in starts[at : at + BATCH].tolist()]
-        pool += sample_responses(
-            target,
-            prompts,
-            args.response_tokens,
-            temperature=args.temperature,
-            seed=seed_of(args.seed, "responses", at),
-            first_id=at,
-        )
-        log.event("generated", done=len(pool), of=args.pool)
+        part, rate = parts / f"{at:08d}.jsonl", {}
+        if not part.exists():
+            began = time.monotonic()
+            prompts = [ids[s : s + args.prompt_tokens].tolist() for s in starts[at : at + BATCH].tolist()]
+            found = sample_responses(
+                target,
+                prompts,
+                args.response_tokens,
+                temperature=args.temperature,
+                seed=seed_of(args.seed, "responses", at),
+                first_id=at,
+            )
+            samples.write(part, found)
+            made = len(found) * args.response_tokens
+            rate = {"tokens_per_s": round(made / (time.monotonic() - began), 1)}
+        pool += samples.read(part, tokenizer, whole)
+        log.event("generated", done=len(pool), of=args.pool, **rate)
     return pool
