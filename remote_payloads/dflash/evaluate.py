@@ -104,7 +104,9 @@ class Evaluator:
         tokens = torch.tensor([[ids[a] for a in anchors]])
         embedded = self.vocabulary.embed(self.drafter.block_ids(tokens, self.block_size)).to(self.dtype)
         hidden = self.drafter.fill_blocks(context, at, embedded, blocks_at_once=self.blocks_at_once)
-        logits = self.vocabulary.logits(hidden[0]).float()
+        # As one matrix: in three dimensions it would be a product per block.
+        rows = hidden[0].flatten(0, 1)
+        logits = self.vocabulary.logits(rows).float().view(*hidden.shape[1:3], -1)
         if not torch.isfinite(logits.amax()):
             raise Refused("the drafter's logits are not finite", "check its weights and dtype; never float16")
         return logits
