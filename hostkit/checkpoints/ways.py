@@ -94,7 +94,7 @@ def _relay(connections: Connections, source: str, destination: str) -> Way:
 
 
 def _unreached(connections: Connections, vantage: str, route: Route | None) -> tuple[str | None, bool]:
-    """Have the vantage host run `echo` at the end of the route; return why that failed, and whether more was printed."""
+    """Have the vantage host run `echo` at the end of the route; return why that failed, and whether more came."""
     hops = [hop for hop in route.hops if hop.kind == "ssh"] if route else []
     if route is None or not hops:
         return None, False
