@@ -13,6 +13,7 @@ from hostkit.liveness.words import age
 # these hold a log open, or wait, without being what is logged
 _WRAPPERS = re.compile(
     r"-?(?:ba|da|z|k|mk|a|fi)?sh|tee|sudo|timeout|nohup|screen|tmux.*|script|ssh|sleep|tail|cat|logger|su"
+    r"|flock|tini|dumb-init|docker-init|catatonit|make|xargs|ts|systemd-cat|rotatelogs|multilog|svlogd|conmon"
 )
 _MENTIONS = "only mentions it"  # what the probe says of one that does not run the script
 

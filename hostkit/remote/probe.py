@@ -128,7 +128,10 @@ def _run(run: Dict[str, Any], rows: processes.Rows, now: Dict[str, Any]) -> Dict
     log = logtail.log(path, pids, (run.get("log") or {}).get("known"))
     writers: List[int] = []
     if not pids and log["path"]:
-        others = [pid for pid in rows if pid != os.getpid() and rows[pid]["argv"]]
+        titled = [row["pid"] for row in found["titles"]]  # first, should the time not be enough for all
+        others = titled + [
+            pid for pid in rows if pid != os.getpid() and rows[pid]["argv"] and pid not in titled
+        ]
         writers = logtail.writers(log["path"], others, 1.0, time.monotonic)
     titles = [row for row in found["titles"] if row["pid"] in writers or _works_at(row["pid"], run)]
     log["writers"] = [_process(dict(rows[pid], exe=processes.link(pid, "exe"))) for pid in writers[:4]]

@@ -11,37 +11,20 @@ Row = Dict[str, Any]
 Rows = Dict[int, Row]
 Named = Callable[[str, Row], bool]
 
-PYTHON = re.compile(r"(python|pypy|graalpy)[\d.]*[a-z]?(-(dbg|debug|intel64|c))?")
+PYTHON = re.compile(r"\.?(python|pypy|graalpy)[\d.]*[a-z]?(-(dbg|debug|intel64|c|wrapped))?")
 SHELL = re.compile(r"-?(ba|da|z|k|mk|a|fi)?sh")
 # what starts a script's workers as children of its own
-LAUNCHERS = {
-    "torchrun",
-    "accelerate",
-    "deepspeed",
-    "horovodrun",
-    "mpirun",
-    "mpiexec",
-    "orterun",
-    "prterun",
-    "srun",
-}
+LAUNCHERS = set("torchrun accelerate deepspeed horovodrun mpirun mpiexec orterun prterun srun".split())
 LAUNCHER_MODULES = re.compile(
     r"torch\.distributed\.(run|launch|launcher.*|elastic.*)|accelerate\.commands\..+|deepspeed\.launcher\..+"
 )
-# modules that run the script named after them inside their own process
-CARRIERS = {
-    "pdb",
-    "cProfile",
-    "profile",
-    "trace",
-    "debugpy",
-    "viztracer",
-    "scalene",
-    "memray",
-    "coverage",
-    "ipdb",
-}
-WORKER_COUNT = re.compile(r"--(?:nproc[-_]per[-_]node|num[-_]gpus)(?:=(\d+))?")  # on this host
+# modules, and scripts, that run the script named after them inside their own process
+CARRIERS = set(
+    "pdb cProfile profile trace debugpy viztracer scalene memray coverage ipdb ipython ipython3 kernprof".split()
+)
+# on this host; the processes are those of all machines
+WORKER_COUNT = re.compile(r"--(?:nproc[-_]per[-_]node|num[-_]gpus|num[-_]processes)(?:=(\d+))?")
+MACHINES = ("--num_machines", "--num-machines")
 PID_MAX = 4194304
 NEAR_LIMIT = 8
 MENTIONS = "only mentions it"
@@ -212,7 +195,9 @@ class Wanted:
         launches = launches or (kind in ("script", "program") and os.path.basename(word) in LAUNCHERS)
         if kind == "module" and word == self.module:
             fits = True
-        elif kind == "module" and word in CARRIERS:
+        elif (kind == "module" and word in CARRIERS) or (
+            kind == "script" and os.path.basename(word) in CARRIERS and not self.names(word, row)
+        ):
             fits = any(self.names(one, row) for one in rest) or self._module_in(rest)
         elif kind == "script":
             fits = self.names(word, row)
@@ -233,7 +218,7 @@ class Wanted:
         )
 
     def _args(self, rest: List[str], row: Row) -> bool:
-        lacking = [one for one in self.args if one not in rest]
+        lacking = [one for one in self.args if one not in _words(rest)]
         if lacking:
             row["differs"] = "runs %s, but its args lack %s" % (self.script or self.module, " ".join(lacking))
         return not lacking
@@ -244,6 +229,16 @@ class Wanted:
             return True
         here = link(row["pid"], "cwd")
         return None if here is None else here == os.path.realpath(self.cwd)
+
+
+def _words(rest: List[str]) -> Set[str]:
+    """Return the words of an argv, an option and its value both as two words and as `--option=value`."""
+    out = set(rest)
+    for at, one in enumerate(rest):
+        if one.startswith("-"):
+            out.update(one.split("=", 1))
+            out.update("%s=%s" % (one, value) for value in rest[at + 1 : at + 2])
+    return out
 
 
 def find(
@@ -320,34 +315,24 @@ def _take(found: Rows, rows: Rows, row: Row, want: Wanted, mine: Set[int]) -> No
     """Take the process that a pidfile names, or what lives below it where that is a wrapper."""
     below = [one for one in rows.values() if row["pid"] in [one["pid"], *ancestors(rows, one["pid"])]]
     for one in sorted(below, key=lambda one: one["start_ticks"]):
-        kind = runs_what(one["argv"], link(one["pid"], "exe"))[0]
-        wrapper = kind in ("none", "code") and not PYTHON.fullmatch(
-            os.path.basename((one["argv"] or [""])[0])
-        )
-        wrapper = wrapper or (kind == "program" and os.path.basename(one["argv"][0]) in WRAPPERS)
+        kind, word, _ = runs_what(one["argv"], link(one["pid"], "exe"))
+        name = os.path.basename((one["argv"] or [""])[0])
+        wrapper = SHELL.fullmatch(name) or (kind in ("none", "code") and not PYTHON.fullmatch(name))
+        wrapper = wrapper or (kind in ("program", "script") and os.path.basename(word) in WRAPPERS)
         if one["state"] in "ZX" or one["pid"] in mine or wrapper or not want.place(one):
             continue
-        if kind != "title" and not all(word in one["argv"] for word in want.args):
+        if kind != "title" and not set(want.args) <= _words(one["argv"]):
             continue
         found[one["pid"]] = dict(one, role="trainer", how="pidfile")
         return
 
 
-WRAPPERS = {"sudo", "timeout", "nohup", "nice", "ionice", "env", "screen", "tmux", "setsid", "stdbuf", "time"}
-WRAPPERS |= {
-    "ssh",
-    "su",
-    "runuser",
-    "doas",
-    "script",
-    "sleep",
-    "tee",
-    "tail",
-    "cat",
-    "lxc-attach",
-    "pct",
-    "strace",
-}
+# these start the run and wait for it, or hold its log, and are not it
+WRAPPERS = set(
+    "sudo timeout nohup nice ionice env screen tmux setsid stdbuf time ssh su runuser doas script sleep tee tail cat "
+    "lxc-attach pct strace flock tini dumb-init docker-init catatonit make xargs watch uv conda mamba micromamba "
+    "poetry pipenv systemd-run systemd-inhibit start-stop-daemon unbuffer".split()
+)
 
 
 def _pidfile(path: str, rows: Rows, mine: Set[int], now: Dict[str, float]) -> Dict[str, Any]:
@@ -413,7 +398,7 @@ def _more(row: Row, rows: Rows) -> Dict[str, Any]:
         for at, word in enumerate(row["argv"][1:], 1):
             match = WORKER_COUNT.fullmatch(word)
             number = match and (match.group(1) or "".join(row["argv"][at + 1 : at + 2]))
-            if number and number.isdigit():
+            if number and number.isdigit() and not any(one.startswith(MACHINES) for one in row["argv"]):
                 expects = int(number)
     return {
         "exe": link(row["pid"], "exe"),
