@@ -25,7 +25,9 @@ _SENDER = (
     + """
 request = {request!r}
 request['begin'] = BEGIN
-import {module}
+import low_priority, slow_lane, {module}
+low_priority.take()
+slow_lane.enter()
 {module}.wire(request)
 """
 )
@@ -43,7 +45,9 @@ SILENCE = 120.0  # seconds without a byte after which a receiver gives up
 
 def sender(module: str, request: dict[str, Any]) -> bytes:
     """Return the program for the source; where to begin is written in place of @BEGIN@ once that is known."""
-    text = _SENDER.format(sources=sources_of(module), module=module, request=request)
+    text = _SENDER.format(
+        sources=sources_of(module) | sources_of("slow_lane"), module=module, request=request
+    )
     packed = base64.b85encode(zlib.compress(text.encode("utf-8", "surrogatepass"), 9)).decode()
     return (
         "BEGIN = @BEGIN@\nimport base64, zlib\n"

@@ -15,9 +15,10 @@ from typing import IO, Any
 
 import leash
 import low_priority
+import slow_lane
 import wire
 
-NEEDS = ("leash", "low_priority", "wire")
+NEEDS = ("leash", "low_priority", "slow_lane", "wire")
 
 # Stands for ssh to the rsync that it starts: gives the words of the far end first, then joins the streams.
 _JOIN = (
@@ -30,6 +31,7 @@ def serve(request: dict[str, Any]) -> dict[str, Any]:
     """Return the receiver's reply, with what the sender said; or `failed`: the receiver itself was not there."""
     if request.get("humble"):
         low_priority.take()
+        slow_lane.enter()
     receiver = leash.Child(request["receiver"]["argv"], stdout=subprocess.PIPE)
     put, back = receiver.process.stdin, receiver.process.stdout
     assert put is not None

@@ -12,7 +12,7 @@ import re
 import time
 from typing import Any, Dict, List, Optional, Set, Tuple
 
-import joblevers
+import control_groups
 import jobprocess
 
 
@@ -37,7 +37,7 @@ def memory() -> Dict[str, Any]:
             found[words[0].decode()] = int(words[1]) * 1024
     total, available = found.get("MemTotal:", 0), found.get("MemAvailable:", 0)
     group = None
-    for path, second in joblevers.groups("memory"):
+    for path, second in control_groups.groups("memory"):
         limit, room = _group_room(path, second)
         if limit is not None and room < available:
             total, available, group = min(total, limit), room, path

@@ -11,6 +11,7 @@ import os
 import signal
 from typing import Any, Dict, NoReturn, Optional
 
+import control_groups
 import jobfolder
 import joblevers
 import jobprocess
@@ -22,7 +23,7 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 def become(
     path: str,
     spec: Dict[str, Any],
-    groups: Dict[str, Optional[joblevers.ControlGroup]],
+    groups: Dict[str, Optional[control_groups.ControlGroup]],
     supervisor: int,
     writer: int,
 ) -> NoReturn:
@@ -58,7 +59,9 @@ def become(
     os._exit(127)
 
 
-def _enter(groups: Dict[str, Optional[joblevers.ControlGroup]], name: str, entered: Dict[str, bool]) -> None:
+def _enter(
+    groups: Dict[str, Optional[control_groups.ControlGroup]], name: str, entered: Dict[str, bool]
+) -> None:
     group = groups.get(name)
     if group is not None and group.path:
         entered[name] = group.enter()

@@ -14,9 +14,9 @@ import time
 import traceback
 from typing import Any, Dict, List, Optional, Set, Tuple
 
+import control_groups
 import jobevidence
 import jobfolder
-import joblevers
 import jobpayload
 import jobprocess
 import low_priority
@@ -40,9 +40,9 @@ class Watch:
         self.peak = 0
         self.ending: Optional[Dict[str, Any]] = None  # what we end it for, decided before any signal is sent
         self.kill_at: Optional[float] = None
-        self.memory_group: Optional[joblevers.ControlGroup] = None
-        self.cpu_group: Optional[joblevers.ControlGroup] = None
-        self.outer = joblevers.outer_group()
+        self.memory_group: Optional[control_groups.ControlGroup] = None
+        self.cpu_group: Optional[control_groups.ControlGroup] = None
+        self.outer = control_groups.outer_group()
         self.outer_kills = 0
 
     def live(self, lock: int, pipe: int) -> None:
@@ -79,9 +79,9 @@ class Watch:
         os.makedirs(os.path.join(self.path, "results"), mode=0o700, exist_ok=True)
         name = "%s-%d" % (os.path.basename(self.path), os.getpid())  # state folders may share a kernel
         if self.memory:
-            self.memory_group, found = joblevers.memory_group(name, self.memory)
+            self.memory_group, found = control_groups.memory_group(name, self.memory)
             self.levers.append(found)
-        self.cpu_group, found = joblevers.cpu_group(name)
+        self.cpu_group, found = control_groups.cpu_group(name)
         self.levers.append(found)
 
     def _start(self, ours: Tuple[int, int]) -> Optional[Dict[str, Any]]:
@@ -198,7 +198,7 @@ class Watch:
         if by_watchdog and held > self.memory and len(group) > 1:
             held = jobprocess.resident_exact(group)
         self.peak = max(self.peak, held)
-        self.outer_kills = joblevers.kills(self.outer)
+        self.outer_kills = control_groups.kills(self.outer)
         if self.ending is not None:
             return
         if by_watchdog and held > self.memory:
@@ -208,7 +208,7 @@ class Watch:
             self._end("memory", "ended for passing its memory limit", evidence, grace=0)
             return
         if self._real("memory-cgroup") and self.memory_group is not None:
-            count = joblevers.kills(self.memory_group.path)
+            count = control_groups.kills(self.memory_group.path)
             if count:  # of several processes the kernel may kill a worker, and leave the rest to wait for it
                 evidence = ["the kernel counts %d killed for memory in %s" % (count, self.memory_group.path)]
                 self._end(
@@ -257,13 +257,13 @@ class Watch:
             return None
         reason = "killed by the kernel for want of memory"
         if self._real("memory-cgroup") and self.memory_group is not None:
-            count = joblevers.kills(self.memory_group.path)
+            count = control_groups.kills(self.memory_group.path)
             if count:
                 return reason, "the kernel counts %d killed for memory in %s" % (
                     count,
                     self.memory_group.path,
                 )
-        elif number == signal.SIGKILL and joblevers.kills(self.outer) > self.outer_kills:
+        elif number == signal.SIGKILL and control_groups.kills(self.outer) > self.outer_kills:
             return reason, "as it died, the kernel's count of memory kills in %s rose" % self.outer
         if number == signal.SIGKILL:
             said = jobevidence.kernel_said(self.payload, self.clock)

@@ -19,6 +19,7 @@ from typing import Any, Callable
 import low_priority
 import receiver_copy
 import receiver_keep
+import slow_lane
 import torchzip_inspect
 import torchzip_verify
 from receiver_place import MANIFEST, Claim, Place, RefusedError, room
@@ -28,6 +29,7 @@ NEEDS = (
     "receiver_copy",
     "receiver_keep",
     "receiver_place",
+    "slow_lane",
     "torchzip_inspect",
     "torchzip_verify",
 )
@@ -52,7 +54,7 @@ def prepare(place: Place, request: dict[str, Any]) -> dict[str, Any]:
 
 def copied(copy: Callable[..., dict[str, Any]], place: Place, request: dict[str, Any]) -> dict[str, Any]:
     """Copy and prove, as the only one. Nothing is at the final name yet."""
-    low_priority.take()
+    _humble()
     with Claim(place) as claim:
         receiver_copy.ready(place, request)
         return copy(place, request, claim)
@@ -60,7 +62,7 @@ def copied(copy: Callable[..., dict[str, Any]], place: Place, request: dict[str,
 
 def attend(request: dict[str, Any]) -> None:
     """Take what a carrier brings, and answer it."""
-    low_priority.take()
+    _humble()
     receiver_copy.attend(request)
 
 
@@ -96,7 +98,7 @@ def prove(place: Place) -> dict[str, Any]:
     manifest = place.manifest()
     if manifest is None:
         return {"proven": False, "reason": "no manifest"}
-    low_priority.take()
+    _humble()
     for one in manifest.get("files", []):
         path = os.path.join(place.final, one["name"])
         try:
@@ -115,6 +117,12 @@ def discard(place: Place) -> dict[str, Any]:
     with Claim(place):
         shutil.rmtree(place.partial, ignore_errors=True)
     return {"discarded": True}
+
+
+def _humble() -> None:
+    """Take the lowest place for CPU and disk: the destination may be a machine that the run is on as well."""
+    low_priority.take()
+    slow_lane.enter()
 
 
 def serve(request: dict[str, Any]) -> dict[str, Any]:

@@ -89,6 +89,7 @@ def _output(place: Place, request: dict[str, Any]) -> Any:
 
 def _from_child(output: Any, child: leash.Child, marker: bytes) -> dict[str, Any]:
     assert child.process.stdout is not None
+    wire.widen(child.process.stdout.fileno())
     reply: dict[str, Any] = {"damaged": "it was not taken to its end"}
     try:
         reply = _from(output, child.process.stdout, marker)
@@ -156,7 +157,7 @@ class Carrier:
     def __init__(self, marker: bytes, silence: float) -> None:
         self.marker = marker
         self.silence = silence
-        self.stream = sys.stdin.buffer
+        self.stream: Any = sys.stdin.buffer
         self.heard = time.monotonic()
         self.listening = True
         self._out = os.dup(1)
@@ -177,12 +178,17 @@ class Carrier:
     def read(self, size: int) -> bytes:
         """Read as a file does."""
         self.heard = time.monotonic()
-        return self.stream.read(size)
+        return bytes(self.stream.read(size))
+
+    def readinto(self, buffer: memoryview) -> int:
+        """Read into a buffer as a file does."""
+        self.heard = time.monotonic()
+        return int(self.stream.readinto(buffer))
 
     def readline(self, size: int = -1) -> bytes:
         """Read a line as a file does."""
         self.heard = time.monotonic()
-        return self.stream.readline(size)
+        return bytes(self.stream.readline(size))
 
     def _watch(self) -> None:
         poll = select.poll()

@@ -17,13 +17,22 @@ import sys
 import time
 from typing import Any, Dict, List, Optional
 
+import control_groups
 import jobfacts
 import jobfolder
-import joblevers
 import jobprocess
 import jobwatch
 
-NEEDS = ("jobprocess", "joblevers", "jobfolder", "jobwatch", "jobpayload", "jobevidence", "jobfacts")
+NEEDS = (
+    "control_groups",
+    "jobprocess",
+    "joblevers",
+    "jobfolder",
+    "jobwatch",
+    "jobpayload",
+    "jobevidence",
+    "jobfacts",
+)
 
 _BEGIN = 15.0  # seconds that a launch waits for its supervisor's word
 _CHUNK = 4 << 20
@@ -88,7 +97,7 @@ def launch(request: Dict[str, Any]) -> Dict[str, Any]:
 def _clear(lost: Dict[str, Any]) -> None:
     """Take away the control groups that a lost supervisor could not."""
     for path in lost.get("groups") or []:
-        joblevers.remove(path)
+        control_groups.remove(path)
 
 
 def _begun(path: str) -> Dict[str, Any]:

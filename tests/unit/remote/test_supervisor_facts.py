@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import control_groups
 import jobfacts
-import joblevers
 import pytest
 
 
@@ -25,7 +25,7 @@ def test_a_group_that_leaves_less_than_the_machine_bounds_what_is_available(
     (tmp_path / "memory.max").write_text("1000000\n")
     (tmp_path / "memory.current").write_text("900000\n")
     (tmp_path / "memory.stat").write_text("anon 5\ninactive_file 300000\n")
-    monkeypatch.setattr(joblevers, "groups", lambda _: [("/nowhere", True), (str(tmp_path), True)])
+    monkeypatch.setattr(control_groups, "groups", lambda _: [("/nowhere", True), (str(tmp_path), True)])
     assert jobfacts.memory() == {"total": 1000000, "available": 400000, "bound_by": str(tmp_path)}
     (tmp_path / "memory.max").write_text("max\n")
     assert jobfacts.memory()["bound_by"] is None

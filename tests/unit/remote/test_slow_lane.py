@@ -1,0 +1,64 @@
+"""A copy's own cpu group: real where one can be made, taken away whatever ends the copy, and never in its way."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import control_groups
+import pytest
+
+REMOTE = Path(control_groups.__file__).parent
+PROGRAM = """
+import json, os, subprocess, sys
+sys.path.insert(0, {remote!r})
+import control_groups, slow_lane
+found = slow_lane.enter()
+mine = control_groups.groups("cpu")[:1]
+again = subprocess.run([sys.executable, "-c", "import sys; sys.path.insert(0, {remote!r})\\n"
+    "import slow_lane; print(slow_lane.enter()['detail'])"], capture_output=True, text=True).stdout
+print(json.dumps([found, mine, again]), flush=True)
+sys.stdin.read()
+"""
+
+
+def writable() -> bool:
+    group = control_groups.ControlGroup("cpu", f"copy-{os.getpid()}")
+    group.close()
+    return group.path is not None
+
+
+@pytest.mark.skipif(not writable(), reason="no cpu group can be made here")
+@pytest.mark.parametrize("end", [signal.SIGKILL, None])
+def test_a_copy_is_in_its_own_group_and_the_group_goes_whatever_ends_it(end: signal.Signals | None) -> None:
+    program = PROGRAM.format(remote=str(REMOTE))
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as copy:
+        assert copy.stdin is not None
+        assert copy.stdout is not None
+        found, ((path, second),), again = json.loads(copy.stdout.readline())
+        assert found["real"], found
+        assert Path(path).name == f"hostkit-copy-{copy.pid}"
+        weight = Path(path, "cpu.weight" if second else "cpu.shares").read_text().strip()
+        assert weight == ("2" if second else "20")
+        assert "of what started this" in again  # what it starts makes no group of its own
+        copy.stdin.close() if end is None else copy.send_signal(end)
+        copy.wait()
+        assert copy.stdout.read() == b""  # ends: who sweeps up holds none of the copy's streams open
+    until = time.monotonic() + 10
+    while Path(path).exists():
+        assert time.monotonic() < until, "the group was left behind"
+        time.sleep(0.02)
+
+
+def test_where_no_group_can_be_made_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+    import slow_lane
+
+    monkeypatch.setattr(control_groups, "_groups_above", lambda _: [])
+    assert not slow_lane.enter()["real"]
