@@ -15,6 +15,8 @@ from hostkit.evals.results import EvalResult, PromptResult
 from hostkit.evals.student import interval
 
 FEW_PROMPTS = 5
+# of the settings that hostkit does not know itself: those that move a figure by rounding alone
+_HARMLESS = {"batch", "batch_size", "workers", "num_workers", "device"}
 
 
 class Difference(BaseModel):
@@ -91,6 +93,7 @@ def _reasons(a: EvalResult, b: EvalResult) -> list[str]:
             found.append(f"{what}: not recorded in both")
         elif one != two:
             found.append(f"{what} differs ({_short(one)} and {_short(two)})")
+    found += _other_settings(a, b, grave=True)
     if "unverified" in (a.settings.metric_definition, b.settings.metric_definition):
         found.append("metric definition unverified")
     if not {prompt.id for prompt in a.per_prompt} & {prompt.id for prompt in b.per_prompt}:
@@ -112,6 +115,7 @@ def _caveats(a: EvalResult, b: EvalResult) -> list[str]:
         if one != two:
             shown = f" ({one} and {two})" if isinstance(one, int | str) and isinstance(two, int | str) else ""
             found.append(f"{what} differs{shown}")
+    found += _other_settings(a, b, grave=False)
     if a.settings.seed == b.settings.seed and a.settings.blocks_per_prompt != b.settings.blocks_per_prompt:
         found.append(
             f"nested samples: {a.settings.blocks_per_prompt} and {b.settings.blocks_per_prompt} blocks a prompt; "
@@ -123,6 +127,24 @@ def _caveats(a: EvalResult, b: EvalResult) -> list[str]:
         if result.coverage.partial:
             found.append(
                 f"{word} is partial: {result.coverage.prompts_done} of {result.coverage.prompts_asked} prompts"
+            )
+    return found
+
+
+def _other_settings(a: EvalResult, b: EvalResult, *, grave: bool) -> list[str]:
+    """Return what differs in settings that hostkit does not know: few-shot count, sample limit, temperature, …
+
+    Grave where both say it, and not of those that round only; what one of them does not say is not known to differ.
+    """
+    one, two = a.settings.model_extra or {}, b.settings.model_extra or {}
+    found = []
+    for name in sorted(one.keys() | two.keys()):
+        both = name in one and name in two
+        if one.get(name) != two.get(name) and grave == (both and name not in _HARMLESS):
+            found.append(
+                f"setting {name} differs ({_short(one[name])} and {_short(two[name])})"
+                if both
+                else f"setting {name} is recorded in one of the two only"
             )
     return found
 

@@ -8,14 +8,20 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any
+from collections import Counter
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from hostkit.errors import DataError
 from hostkit.strictjson import dumps, finite
 
 SCHEMA = "hostkit.eval-result/1"
+
+# neither a text nor a truth value is a number here
+Count = Annotated[int, Field(strict=True, ge=0)]
+Real = Annotated[float, Field(strict=True)]
+_NO_NUMBERS = {"nan", "inf", "+inf", "-inf", "infinity", "+infinity", "-infinity"}
 
 
 class Part(BaseModel):
@@ -27,8 +33,8 @@ class Part(BaseModel):
 class CheckpointOf(Part):
     path: str | None = None
     sha256: str | None = None
-    step: int | None = None
-    block_size: int | None = None
+    step: Count | None = None
+    block_size: Count | None = None
     format: str | None = None
 
 
@@ -66,17 +72,23 @@ class Missing(Part):
 
 
 class DomainCoverage(Part):
-    asked: int
-    done: int
-    blocks: int
+    asked: Count
+    done: Count
+    blocks: Count
 
 
 class Coverage(Part):
-    prompts_asked: int
-    prompts_done: int
-    blocks: int
+    prompts_asked: Count
+    prompts_done: Count
+    blocks: Count
     missing: list[Missing] = []
     by_domain: dict[str, DomainCoverage] = {}
+
+    @model_validator(mode="after")
+    def _adds_up(self) -> Coverage:
+        if self.prompts_done > self.prompts_asked:
+            raise ValueError(f"{self.prompts_done} prompts done of {self.prompts_asked} asked")
+        return self
 
     @property
     def partial(self) -> bool:
@@ -86,22 +98,22 @@ class Coverage(Part):
 class Metric(Part):
     """A pooled mean over blocks (or rounds) with its counts; the interval is over prompt means."""
 
-    mean: float | None
-    sum: float | None = None
-    n: int
-    prompts: int | None = None
-    interval: tuple[float, float] | None = None
+    mean: Real | None
+    sum: Real | None = None
+    n: Count
+    prompts: Count | None = None
+    interval: tuple[Real, Real] | None = None
     reason: str | None = None
 
 
 class Block(Part):
     """One block: a draft from one anchor (position in the sequence, tokens)."""
 
-    anchor: int
-    accept_len: int
-    accept_len_top4_oracle: int | None = None
-    accept_len_top8_oracle: int | None = None
-    ddtree: dict[str, int] = {}
+    anchor: Count
+    accept_len: Count
+    accept_len_top4_oracle: Count | None = None
+    accept_len_top8_oracle: Count | None = None
+    ddtree: dict[str, Count] = {}
 
     def value(self, metric: str) -> float | None:
         """Return this block's value of a per-block metric; None when it has none."""
@@ -131,7 +143,7 @@ class EvalResult(Part):
     schema_: str = Field(alias="schema")
     id: str
     created_at: str
-    status: str
+    status: Literal["complete", "partial", "failed"]
     checkpoint: CheckpointOf
     settings: Settings
     target: TargetOf
@@ -144,6 +156,13 @@ class EvalResult(Part):
     isolation: dict[str, Any] = {}
     provenance: dict[str, Any] = {}
 
+    @model_validator(mode="after")
+    def _each_prompt_once(self) -> EvalResult:
+        twice = [one for one, count in Counter(prompt.id for prompt in self.per_prompt).items() if count > 1]
+        if twice:
+            raise ValueError(f"prompt {twice[0]!r} stands twice")
+        return self
+
     def document(self) -> dict[str, Any]:
         """Return the JSON document, with null where a number is not finite."""
         return self.model_dump(mode="json", by_alias=True)
@@ -152,9 +171,11 @@ class EvalResult(Part):
 def parse(data: bytes, *, where: str) -> EvalResult:
     """Read a result file. Raises DataError naming `where` for anything that is no result of this schema."""
     try:
-        document = json.loads(data.decode("utf-8"))
+        document = json.loads(data.decode("utf-8"), object_pairs_hook=_once)
     except (UnicodeDecodeError, ValueError) as error:
         raise DataError(f"not a JSON document: {error}", where=where) from error
+    except RecursionError:
+        raise DataError("not a result: nested without end", where=where) from None
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         found = document.get("schema") if isinstance(document, dict) else type(document).__name__
         raise DataError(f"not a {SCHEMA} document (its schema: {found!r})", where=where)
@@ -170,14 +191,40 @@ def parse(data: bytes, *, where: str) -> EvalResult:
 
 def dump(document: dict[str, Any]) -> bytes:
     """Return a document as the archive keeps it: strict JSON, sorted and indented."""
-    return (dumps(document, indent=1, sort_keys=True) + "\n").encode()
+    # half a surrogate pair, which a file name may hold, has no UTF-8, and an escape in JSON
+    return (dumps(document, indent=1, sort_keys=True) + "\n").encode("utf-8", "backslashreplace")
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError(
+            f"the key {Counter(key for key, _ in pairs).most_common(1)[0][0]!r} stands twice in one object"
+        )
+    return found
 
 
 def _with_reasons(document: dict[str, Any]) -> dict[str, Any]:
-    """Say in `reason` of each metric whose mean is no number that it was none, since null alone does not."""
+    """Say in `reason` of each metric whose mean is no number that it was none, since null alone does not.
+
+    Some write such a number as a text. An interval with an end that is no number is none.
+    """
     metrics = document.get("metrics")
     for metric in metrics.values() if isinstance(metrics, dict) else ():
-        mean = metric.get("mean") if isinstance(metric, dict) else None
-        if isinstance(mean, float) and not math.isfinite(mean):
-            metric.setdefault("reason", f"not a number ({mean})")
+        if not isinstance(metric, dict):
+            continue
+        for key in ("mean", "sum"):
+            if _no_number(value := metric.get(key)):
+                metric[key] = None
+                if key == "mean":
+                    metric.setdefault("reason", f"not a number ({value})")
+        ends = metric.get("interval")
+        if isinstance(ends, list) and any(one is None or _no_number(one) for one in ends):
+            metric["interval"] = None
     return document
+
+
+def _no_number(value: Any) -> bool:
+    if isinstance(value, str):
+        return value.strip().lower() in _NO_NUMBERS
+    return isinstance(value, float) and not math.isfinite(value)

@@ -40,6 +40,22 @@ def test_quick_and_full_of_one_checkpoint_are_nested_samples_and_no_difference()
 
 
 @pytest.mark.report("i9")
+def test_a_setting_of_another_harness_that_differs_forbids_a_comparison():
+    one = {"settings__fewshot": 0, "settings__limit": 100, "settings__batch": 1}
+    two = {"settings__fewshot": 5, "settings__limit": None, "settings__batch": 16}
+    found = compare(result(LOW, **one), result(HIGH, step=5000, **two))
+    assert found.verdict == "not comparable"
+    assert [reason.split()[1] for reason in found.reasons] == ["fewshot", "limit"]
+    assert found.differences == {}
+    found = compare(
+        result(LOW, settings__batch=1), result(HIGH, step=5000, settings__batch=16, settings__new=1)
+    )
+    assert found.verdict == "comparable with caveats"
+    assert "setting batch differs (1 and 16)" in found.caveats
+    assert "setting new is recorded in one of the two only" in found.caveats
+
+
+@pytest.mark.report("i9")
 @pytest.mark.parametrize(
     ("changes", "word"),
     [
