@@ -30,7 +30,7 @@ def _c(pattern: str, error: Make, what: str, hint: str) -> _Complaint:
 # {hop}: the hop that could not be entered, {outer}: the one before it, {0}: the pattern's group 1
 _PCT = (
     _c(
-        r"Configuration file '[^']*' does not exist",
+        r"Configuration file '[^']*' does not exist|\bCT \d+ does not exist|no such (?:CT|container)\b",
         UnreachableError,
         "CT {ct} is not on {outer} (moved to another node?)",
         "`pct list` on each node, or `pvesh get /cluster/resources`; then set `via` in the inventory",
@@ -42,16 +42,28 @@ _PCT = (
         "wait until that has ended; hostkit never unlocks a container",
     ),
     _c(
+        r"can't lock file '[^'\n]*' - ([^\n]+)",
+        UnreachableError,
+        "CT {ct} is locked on {outer} ({0})",
+        "something else works on it there; hostkit never unlocks a container",
+    ),
+    _c(
         r"not running|failed to get (?:the )?init pid|is stopped",
         UnreachableError,
         "CT {ct} is not running on {outer}",
         "`pct status {ct}` there; hostkit never starts or stops a container",
     ),
     _c(
-        r"\bpct: (?:command )?not found|unknown command:? '?pct|No such file.*\bpct\b|\bpct\b.*No such file",
+        r"\bpct: (?:command )?not found|(?:unknown command:?|command not found:) '?pct|No such file.*\bpct\b|\bpct\b.*No such file",
         UnreachableError,
         "{outer} has no `pct`",
         "is {outer} the Proxmox host? `pct` is found only by its administrators (`sudo: root`)",
+    ),
+    _c(
+        r"^please run as root",
+        UnreachableError,
+        "`pct` on {outer} is for root alone",
+        "log in there as root, or set `sudo: root` at {outer}",
     ),
     _c(
         r"ipcc_send_rec|unable to load access control list",
@@ -99,15 +111,27 @@ _SSH = (
         "is {hop} up, and is the address right as seen from {outer}?",
     ),
     _c(
-        r"\bssh: (?:command )?not found",
+        r"no matching ([a-z ]+) found",
+        UnreachableError,
+        "ssh on {outer} and its server have no {0} in common",
+        "one of the two is much older than the other: name what both know in ssh's configuration on {outer}",
+    ),
+    _c(
+        r"session open refused by peer|open failed: administratively prohibited",
+        UnreachableError,
+        "channel refused",
+        "its server allows too few sessions for a connection (MaxSessions), or forbids them",
+    ),
+    _c(
+        r"\bssh: (?:command )?not found|(?:unknown command:?|command not found:) '?ssh\b",
         UnreachableError,
         "{outer} has no ssh client",
         "`login: forward` needs none",
     ),
 )
 _SUDO = _c(
-    r"sudo: (a password is required|a terminal is required|.*not in the sudoers|.*not allowed|.*unknown user)"
-    r"|not in the sudoers file|sudo: (?:command )?not found",
+    r"^sudo: (?!unable to resolve host)([^\n]+)|^Sorry, user \S+ (is not allowed [^\n]*)|(not in the sudoers file)"
+    r"|sudo: (?:command )?not found|(?:unknown command:?|command not found:) '?sudo\b",
     AuthError,
     "sudo refused on {hop}: {0}",
     "allow it without a password in sudoers, or take `sudo:` from the inventory",
