@@ -54,7 +54,8 @@ _PCT = (
         "`pct status {ct}` there; hostkit never starts or stops a container",
     ),
     _c(
-        r"\bpct: (?:command )?not found|(?:unknown command:?|command not found:) '?pct|No such file.*\bpct\b|\bpct\b.*No such file",
+        r"\bpct: (?:command )?not found|(?:unknown command:?|command not found:) '?pct"
+        r"|No such file.*\bpct\b|\bpct\b.*No such file",
         UnreachableError,
         "{outer} has no `pct`",
         "is {outer} the Proxmox host? `pct` is found only by its administrators (`sudo: root`)",
