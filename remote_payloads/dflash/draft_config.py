@@ -48,6 +48,7 @@ class DraftConfig:
     layer_types: tuple[str, ...] = ()
     sliding_window: int | None = None
     max_position_embeddings: int = 40960
+    depth_guessed: bool = False  # num_target_layers is only what the taps need at least
 
     def __post_init__(self) -> None:
         if not self.layer_types:
@@ -184,6 +185,7 @@ class DraftConfig:
             max_position_embeddings=whole(
                 "max_position_embeddings", document.get("max_position_embeddings") or 40960
             ),
+            depth_guessed=document.get("depth_guessed") is True,
         )
 
     def document(self, dtype: str = "bfloat16") -> dict[str, Any]:
@@ -214,6 +216,7 @@ class DraftConfig:
             "tie_word_embeddings": False,
             "vocab_size": self.vocab_size,
             "num_target_layers": self.num_target_layers,
+            **({"depth_guessed": True} if self.depth_guessed else {}),
             "dtype": dtype,
             "block_size": self.block_size,
             "dflash_config": {

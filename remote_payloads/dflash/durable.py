@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import secrets
@@ -46,6 +47,19 @@ def write_durably(path: Path, content: bytes | Callable[[BinaryIO], None]) -> No
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def require_place(file: Path) -> None:
+    """Raise now what writing `file` would raise later, after hours of work."""
+    if file.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(file))
+    trial = file.with_name(f".{file.name}.trial")
+    try:
+        write_durably(trial, b"")
+        trial.unlink()
+    except OSError as error:
+        error.filename = str(file)
+        raise
 
 
 class _FirstFault:

@@ -118,6 +118,16 @@ class Inputs:
         references.keep(self.args.work, prompt, key, reference)
         return reference, {"tokens_per_s": round(len(reference.response_ids) / (time.monotonic() - began), 1)}
 
+    def _room(self, prompt_ids: Sequence[int]) -> int:
+        """How many tokens may follow; past its positions a target writes noise."""
+        config = json.loads((self.args.target / "config.json").read_text(encoding="utf-8"))
+        most = (config.get("text_config") or config).get("max_position_embeddings")
+        if not isinstance(most, int):
+            return int(self.args.max_new_tokens)
+        if len(prompt_ids) >= most:
+            raise Refused(f"its {len(prompt_ids)} tokens fill the target's {most} positions")
+        return min(int(self.args.max_new_tokens), most - len(prompt_ids))
+
     def _sound(self, reference: Reference) -> Reference:
         shape = footprint.shape_of(json.loads((self.args.target / "config.json").read_text(encoding="utf-8")))
         return references.sound(reference, shape.vocab, references.stop_tokens(self.args.target))
@@ -135,7 +145,7 @@ class Inputs:
     def _from_target(self, prompt: Prompt) -> Reference:
         ids = references.prompt_tokens(prompt, self.tokenizer, self.args.thinking)
         stops = references.stop_tokens(self.args.target)
-        answer = greedy(self.target, ids, self.args.max_new_tokens, stops)
+        answer = greedy(self.target, ids, self._room(ids), stops)
         return Reference(
             prompt_id=prompt.id,
             domain=prompt.domain,

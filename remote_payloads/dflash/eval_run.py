@@ -18,9 +18,10 @@ import harness_files
 import isolation
 import prompts
 import result
+from belonging import refuse_mismatch, strangeness
 from block_records import BlockRecords, Compared
-from drafter_files import LoadedDrafter, load_drafter
-from durable import write_json
+from drafter_files import load_drafter
+from durable import require_place, write_json
 from eval_inputs import Inputs
 from evaluate import Evaluator, PromptResult
 from progress import emit
@@ -43,19 +44,20 @@ class Evaluation:
         logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         if args.threads:
             torch.set_num_threads(args.threads)
-        if args.smoke:
-            shorten(args)
         self.args = args
+        require_place(args.out)
         self.identity = identify(args.target)
         self.dtype = target_dtype(args.target, args.dtype)
         self.loaded = load_drafter(args.checkpoint, self.dtype)
         self.weights_sha256 = harness_files.sha256_of(args.checkpoint)
         self.config = self.loaded.config
         self.block_size = args.block_size or self.config.block_size
+        if args.smoke:
+            shorten(args, self.block_size)
         self.dtype_check: dict[str, Any] | None = None
         self.from_records = 0
         self.asked = prompts.choose(prompts.read(args.prompts), args.max_prompts)
-        refuse_mismatch(self.loaded, self.identity)
+        refuse_mismatch(self.loaded.config, self.loaded.about, args.target, self.identity)
 
     def go(self) -> int:
         """Measure and write the result."""
@@ -72,8 +74,13 @@ class Evaluation:
             return 0
         document = self._document(inputs, references, results, agreement)
         write_json(self.args.out, document)
+        if document["status"] == "failed":
+            raise Refused(
+                f"no block was measured: {inputs.missing[0]['reason'] if inputs.missing else 'no prompt'}",
+                f"{self.args.out} says it for each prompt",
+            )
         emit("done", result=str(self.args.out), status=document["status"])
-        return 0 if document["status"] != "failed" else 1
+        return 0
 
     def inputs(self) -> Inputs:
         """References and features, kept or to be made."""
@@ -202,8 +209,8 @@ class Evaluation:
             }
             | {"dtype": inputs.dtype_name},
             "references": {
-                "source": references[0].source,
-                "model": references[0].model,
+                "source": references[0].source if references else inputs.source,
+                "model": references[0].model if references else None,
                 "ids_from": {kind: kinds.count(kind) for kind in sorted(set(kinds))},
                 "finished": sum(r.finished for r in references),
             },
@@ -249,11 +256,7 @@ class Evaluation:
             said.append(
                 f"{len(looping)} of {len(results)} references repeat themselves, which flatters every length"
             )
-        thinking = self.loaded.about.get("thinking")
-        if isinstance(thinking, bool) and thinking != self.args.thinking:
-            said.append(
-                f"trained with thinking {'on' if thinking else 'off'}, measured with it the other way"
-            )
+        said += strangeness(self.loaded.about, self.identity, self.args.thinking)
         return said
 
 
@@ -261,22 +264,10 @@ def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def shorten(args: argparse.Namespace) -> None:
+def shorten(args: argparse.Namespace, block_size: int) -> None:
     """Turn a run into its smoke test: one prompt, one block, the shortest reference that has one."""
     args.max_prompts, args.blocks_per_prompt, args.no_loop = 1, 1, True
-    args.max_new_tokens = min(args.max_new_tokens, 2 * (args.block_size or 16))
-
-
-def refuse_mismatch(loaded: LoadedDrafter, identity: dict[str, Any]) -> None:
-    """Refuse a drafter that says it was trained on another vocabulary than this target's."""
-    trained = loaded.about.get("target")
-    if isinstance(trained, dict):
-        theirs, ours = trained.get("vocab_sha256"), identity["vocab_sha256"]
-        if theirs and ours and theirs != ours:
-            raise Refused(
-                f"the drafter was trained on vocabulary {theirs[:12]}, the target has {ours[:12]}",
-                "the same token ids mean other text",
-            )
+    args.max_new_tokens = min(args.max_new_tokens, 2 * block_size)
 
 
 def provenance() -> dict[str, Any]:

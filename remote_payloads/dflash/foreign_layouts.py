@@ -55,6 +55,7 @@ def from_speculators(
         "block_size": document.get("block_size"),
         # The target's depth is not stated; the taps bound it from below, which is all that is checked.
         "num_target_layers": layer.get("num_target_layers") or max(taps) + 3,
+        "depth_guessed": not layer.get("num_target_layers"),
         "dflash_config": {
             "target_layer_ids": taps,
             "mask_token_id": document.get("mask_token_id"),

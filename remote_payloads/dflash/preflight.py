@@ -14,6 +14,7 @@ import json
 import platform
 import shutil
 import sys
+import traceback
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Dict, List, Optional
@@ -21,8 +22,10 @@ from typing import Any, Dict, List, Optional
 import eval_arguments
 import footprint
 import harness_files
+import progress
 import prompts
 from api_client import Api
+from belonging import misfits
 from cache_keys import feature_file, feature_key, reference_file, reference_key
 from draft_config import DraftConfig
 from plain_pickle import plain_values
@@ -128,6 +131,13 @@ class Preflight:
                 )
         except Refused as refused:
             self._miss("checkpoint", refused.what, refused.hint or "a drafter that this harness loads")
+            return
+        if self.identity is not None:
+            for wrong in misfits(self.config, self._target_config()):
+                self._miss("matching target", wrong, "the target that the drafter was trained on")
+
+    def _target_config(self) -> Dict[str, Any]:
+        return dict(json.loads((self.args.target / "config.json").read_text(encoding="utf-8")))
 
     def _references(self) -> Dict[str, Any]:
         source = "api" if self.args.api else "target"
@@ -169,7 +179,7 @@ class Preflight:
             return {"peak_bytes": None, "parts": {}, "available_bytes": _available()}, {"needed_bytes": None}
         size = footprint.SIZES[self._dtype()]
         todo = references["of"] - references["features"]
-        shape = footprint.shape_of(json.loads((self.args.target / "config.json").read_text(encoding="utf-8")))
+        shape = footprint.shape_of(self._target_config())
         per_prompt = references["longest"] * self.config.feature_size * size
         parts = footprint.memory_parts(
             shape,
@@ -286,10 +296,16 @@ def main(argv: Optional[List[str]] = None) -> int:
     try:
         document = Preflight(eval_arguments.parse(__doc__ or "", argv, preflight=True)).document()
     except Refused as refused:
-        wrong = {"what": "command line", "why": refused.what, "try": refused.hint or ""}
-        document = {"schema": "hostkit.preflight/1", "missing": [wrong]}
-    print(json.dumps(document, ensure_ascii=False))
+        document = _broken("command line", refused.what, refused.hint or "")
+    except Exception as error:  # noqa: BLE001 - whoever asked reads one document, whatever stands in the files
+        traceback.print_exc()
+        document = _broken("preflight", "{}: {}".format(type(error).__name__, error), "its traceback: stderr")
+    progress.say(json.dumps(document, ensure_ascii=False))
     return 1 if document["missing"] else 0
+
+
+def _broken(what: str, why: str, hint: str) -> Dict[str, Any]:
+    return {"schema": "hostkit.preflight/1", "missing": [{"what": what, "why": why, "try": hint}]}
 
 
 if __name__ == "__main__":

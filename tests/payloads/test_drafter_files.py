@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import checkpoint
+from belonging import misfits
 from draft_config import DraftConfig
 from drafter import Drafter
 from drafter_files import export, load_drafter, read_drafter
@@ -260,6 +261,8 @@ def test_a_speculators_checkpoint_has_its_taps_lowered_by_one(
     loaded = load_drafter(tmp_path)
     assert loaded.format == "speculators (untested)"
     assert loaded.config.target_layer_ids == small_config.target_layer_ids
+    export(loaded.config, tensors, tmp_path / "out")
+    assert DraftConfig.read(tmp_path / "out") == loaded.config
     assert torch.equal(loaded.drafter.fc.weight, tensors["fc.weight"])
 
 
@@ -280,6 +283,18 @@ def test_a_speculators_drafter_of_another_kind_is_refused(
     (tmp_path / "config.json").write_text(json.dumps(speculators(small_config, **change)))
     with pytest.raises(Refused, match=named):
         load_drafter(tmp_path)
+
+
+def test_a_depth_that_a_speculators_checkpoint_does_not_state_is_no_mismatch(
+    tmp_path: Path, small_config: DraftConfig, tensors: Any
+) -> None:
+    document = speculators(small_config)
+    target = {"hidden_size": 32, "vocab_size": 40, "num_hidden_layers": 30, "intermediate_size": 1}
+    for stated, wrong in ((5, 1), (None, 0)):
+        document["transformer_layer_config"]["num_target_layers"] = stated
+        save_file(tensors, tmp_path / "model.safetensors")
+        (tmp_path / "config.json").write_text(json.dumps(document))
+        assert len(misfits(load_drafter(tmp_path).config, target)) == wrong
 
 
 def test_a_specforge_folder_gives_step_and_weights(

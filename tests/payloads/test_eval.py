@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import re
+import resource
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,8 @@ import eval_drafter
 import eval_inputs
 import feature_files
 from anchors import candidates, choose_anchors
+from belonging import strangeness
+from draft_config import DraftConfig
 from drafter import Drafter
 from evaluate import Evaluator
 from generate import greedy
@@ -274,3 +279,133 @@ def test_all_blocks_together_equal_one_at_a_time(target: Target, drafter: Drafte
     anchors = list(range(len(ids), len(ids) + 30))
     apart = torch.cat([single.block_logits(context, known.ids, [a]) for a in anchors])
     assert torch.allclose(together.block_logits(context, known.ids, anchors), apart, atol=2e-5)
+
+
+def test_a_result_that_cannot_be_written_is_refused_before_anything_is_measured(
+    evaluate: Eval, tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(eval_inputs.Inputs, "gather", lambda *_: pytest.fail("it was measured"))
+    (tmp_path / "file").touch()
+    (tmp_path / "folder").mkdir()
+    for out, named in (
+        (tmp_path / "file" / "r.json", "Not a directory|exists"),
+        (tmp_path / "folder", "directory"),
+    ):
+        status, lines = evaluate("--out", out)
+        assert status == 1
+        assert str(out) in lines[-1]["what"]
+        assert re.search(named, lines[-1]["what"])
+    assert [p.name for p in (tmp_path / "folder").iterdir()] == []
+
+
+def test_a_full_disk_under_the_cache_is_one_clear_error_and_the_next_run_goes_on(
+    evaluate: Eval, tmp_path: Path
+) -> None:
+    """A limit on the size of files stands for the full disk."""
+    hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
+    try:
+        status, lines = evaluate()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    assert status == 1
+    assert lines[-1]["event"] == "error"
+    assert re.search(r"work/features/.*: File too large", lines[-1]["what"])
+    assert list((tmp_path / "work").rglob("*.tmp")) == []
+    status, lines = evaluate()
+    assert status == 0, lines
+
+
+def test_a_cache_folder_that_cannot_be_made_is_one_clear_error(evaluate: Eval, tmp_path: Path) -> None:
+    (tmp_path / "work").write_text("a file")
+    status, lines = evaluate()
+    assert status == 1
+    assert str(tmp_path / "work") in lines[-1]["what"]
+
+
+def test_nothing_measured_is_a_failed_result_that_says_why(evaluate: Eval, tmp_path: Path) -> None:
+    status, lines = evaluate("--max-new-tokens", 7)
+    assert status == 1
+    assert "a block needs 8" in lines[-1]["what"]
+    document = result(tmp_path)
+    assert document["status"] == "failed"
+    assert len(document["coverage"]["missing"]) == 4
+    assert document["metrics"]["accept_len"] == {
+        "mean": None,
+        "sum": 0,
+        "n": 0,
+        "prompts": 0,
+        "prompt_mean": None,
+        "interval": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"hidden_size": 96}, "hidden size is 96; this one's is 80"),
+        ({"num_target_layers": 8}, "depth in layers is 8; this one's is 6"),
+        ({"vocab_size": 300}, "vocabulary is 300; this one's is 260"),
+    ],
+)
+def test_a_drafter_of_another_target_is_refused_before_anything_is_measured(
+    evaluate: Eval, drafter_folder: Path, tmp_path: Path, change: dict[str, int], named: str
+) -> None:
+    from drafter import Drafter as Module
+    from drafter_files import export
+
+    config = dataclasses.replace(DraftConfig.read(drafter_folder), **change)
+    made = Module(config).reset_parameters(torch.Generator().manual_seed(0))
+    export(config, dict(made.named_parameters()), tmp_path / "other")
+    status, lines = evaluate("--checkpoint", tmp_path / "other")
+    assert status == 1
+    assert named in lines[-1]["what"]
+
+
+def test_what_a_drafter_was_trained_on_is_held_against_what_it_is_measured_on() -> None:
+    identity = {"template_sha256": "t", "fingerprint": "f", "id": "x@f"}
+
+    def said(thinking: Any = None, **trained: str) -> list[str]:
+        return strangeness({"target": {**identity, **trained}, "thinking": thinking}, identity, False)
+
+    assert said() == said(thinking=False) == strangeness({}, identity, False) == []
+    assert said(template_sha256="u", fingerprint="g") == [
+        "trained with another chat template than this target's"
+    ]
+    assert said(fingerprint="g", id="x@g") == ["trained on another revision of the target: x@g"]
+    assert said(thinking=True) == ["trained with thinking on, measured with it the other way"]
+
+
+def test_a_prompt_that_fills_the_targets_positions_is_missing(evaluate: Eval, tmp_path: Path) -> None:
+    prompts = tmp_path / "long.jsonl"
+    entries = [{"id": "long", "text": "x" * 1024}, {"id": "near", "text": "def f(x):\n" * 100}]
+    prompts.write_text("\n".join(map(json.dumps, entries)))
+    status, lines = evaluate("--prompts", prompts)
+    assert status == 0, lines
+    document = result(tmp_path)
+    (missing,) = document["coverage"]["missing"]
+    assert "1024 tokens fill the target's 1024 positions" in missing["reason"]
+    (kept,) = (json.loads(f.read_text()) for f in (tmp_path / "work" / "references").iterdir())
+    assert len(kept["response_ids"]) == 24
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--max-prompts", 0),
+        ("--max-prompts", -1),
+        ("--blocks-per-prompt", 0),
+        ("--block-size", 1),
+        ("--ddtree", "16,x"),
+        ("--ddtree", "0"),
+        ("--threads", -1),
+        ("--min-agreement", 95),
+        ("--api", "localhost:8000"),
+        ("--api", "http://127.0.0.1:9/v1", "--api-timeout", 0),
+    ],
+)
+def test_a_flag_that_cannot_be_meant_is_refused_by_its_name(evaluate: Eval, flags: tuple) -> None:
+    status, lines = evaluate(*flags)
+    assert status == 1
+    assert lines[-1]["event"] == "error"
+    assert (flags[2] if len(flags) > 2 else flags[0]) in lines[-1]["what"]
