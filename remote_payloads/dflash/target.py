@@ -35,21 +35,27 @@ class Target:
     def load(cls, folder: Path, dtype: torch.dtype, device: str = "cpu") -> Target:
         """Load from a local folder; nothing is fetched, no code of the folder is run."""
         import transformers
+        from safetensors import SafetensorError
 
         if dtype == torch.float16:
             raise Refused("float16 overflows in these models", "bfloat16 or float32")
-        auto: Any = transformers.AutoModelForCausalLM
         options: dict[str, Any] = {"dtype": dtype, "local_files_only": True, "trust_remote_code": False}
+        options["output_loading_info"] = True
         try:
-            model = auto.from_pretrained(str(folder), **options)
+            model, loading = _load(transformers, str(folder), options)
         except ValueError as error:
-            # Multimodal wrappers (Qwen3.6) are known under another auto class.
-            wrapper = getattr(transformers, "AutoModelForImageTextToText", None)
-            if wrapper is None or "Unrecognized configuration" not in str(error):
-                raise Refused(f"{folder}: transformers cannot load this target: {error}") from error
-            model = wrapper.from_pretrained(str(folder), **options)
-        except OSError as error:
-            raise Refused(f"{folder}: not a loadable target: {error}") from error
+            raise Refused(f"{folder}: transformers cannot load this target: {error}") from error
+        except (OSError, RuntimeError, SafetensorError) as error:
+            raise Refused(
+                f"{folder}: not a loadable target: {error}", "copy the whole model folder"
+            ) from error
+        missing = sorted(loading["missing_keys"])
+        if missing:
+            # Transformers goes on with random ones: a random head accepts nothing, and trains a drafter on noise.
+            raise Refused(
+                f"{folder}: {len(missing)} weights are missing: {', '.join(missing[:4])}",
+                "copy the whole model folder; is tie_word_embeddings right?",
+            )
         return cls(model.to(device).eval().requires_grad_(False))
 
     @property
@@ -81,6 +87,17 @@ class Target:
         """Features [S, taps * H] of one sequence, and the greedy next token after each row from `first` on."""
         features, hidden, _ = self.read(torch.tensor([list(ids)], device=self.device), taps)
         return features[0], self.vocabulary.greedy(hidden[0, first:])
+
+
+def _load(transformers: Any, folder: str, options: dict[str, Any]) -> Any:
+    try:
+        return transformers.AutoModelForCausalLM.from_pretrained(folder, **options)
+    except ValueError as error:
+        # Multimodal wrappers (Qwen3.6) are known under another auto class.
+        wrapper = getattr(transformers, "AutoModelForImageTextToText", None)
+        if wrapper is None or "Unrecognized configuration" not in str(error):
+            raise
+    return wrapper.from_pretrained(folder, **options)
 
 
 class Session:

@@ -46,7 +46,10 @@ class Vocabulary:
     def of_model(cls, model: Any) -> Vocabulary:
         """Those of a loaded Hugging Face model."""
         refuse_unusual(model.config.to_dict())
-        return cls(model.get_input_embeddings().weight, model.get_output_embeddings().weight)
+        table, head = model.get_input_embeddings(), model.get_output_embeddings()
+        if getattr(head, "bias", None) is not None:
+            raise Refused("the target's head has a bias: it is not a plain matrix product")
+        return cls(table.weight, head.weight)
 
     @classmethod
     def read(cls, folder: Path, ids: Sequence[int] | None, dtype: torch.dtype) -> Vocabulary:
@@ -60,6 +63,8 @@ class Vocabulary:
                 f"{folder}: no embedding found in its safetensors", f"looked for {', '.join(EMBEDDINGS)}"
             )
         head = next((name for name in HEADS if name in files), None)
+        if head is not None and head.replace(".weight", ".bias") in files:
+            raise Refused(f"{folder}: its head has a bias: it is not a plain matrix product")
         if head is None:
             if not _tied(config):
                 raise Refused(
@@ -107,6 +112,8 @@ class Vocabulary:
 def refuse_unusual(config: dict[str, Any]) -> None:
     """Refuse targets whose logits are not embedding, layers and head alone."""
     for place in (config, config.get("text_config") or {}):
+        if str(place.get("model_type", "")).startswith("gemma"):
+            raise Refused("target config: gemma scales its embeddings: they are not plain rows of a table")
         for name in UNUSUAL:
             if place.get(name) not in (None, 1, 1.0, 0):
                 raise Refused(f"target config: {name}={place[name]}: its head is not a plain matrix product")

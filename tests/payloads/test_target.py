@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from refusal import Refused
 from target import Session, Target
-from vocabulary import Vocabulary
+from vocabulary import Vocabulary, refuse_unusual
 
 IDS = list(b"def read(self, name):\n    return self")
 
@@ -118,3 +121,58 @@ def test_the_byte_tokenizer_loads_offline_and_turns_text_into_bytes(target_folde
     assert rendered[1].startswith(rendered[0])
     assert rendered[1] != rendered[0]
     assert tokenizer.encode("<|MASK|>") == [257]
+
+
+def spoiled(target_folder: Path, tmp_path: Path, spoil: Any) -> Path:
+    """A copy of the target whose tensors `spoil` has changed."""
+    folder = tmp_path / "target"
+    shutil.copytree(target_folder, folder)
+    tensors = load_file(folder / "model.safetensors")
+    spoil(tensors)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+@pytest.mark.parametrize("gone", ["lm_head.weight", "model.layers.2.mlp.up_proj.weight"])
+def test_a_target_that_lacks_weights_is_refused_not_filled_with_random_ones(
+    target_folder: Path, tmp_path: Path, gone: str
+) -> None:
+    folder = spoiled(target_folder, tmp_path, lambda tensors: tensors.pop(gone))
+    with pytest.raises(Refused, match=f"1 weights are missing: {gone}"):
+        Target.load(folder, torch.float32)
+
+
+def test_a_tied_target_needs_no_head_of_its_own(target_folder: Path, tmp_path: Path) -> None:
+    folder = spoiled(target_folder, tmp_path, lambda tensors: tensors.pop("lm_head.weight"))
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "tie_word_embeddings": True}))
+    loaded = Target.load(folder, torch.float32)
+    assert torch.equal(loaded.vocabulary.head, loaded.vocabulary.embedding)
+    assert torch.equal(Vocabulary.read(folder, None, torch.float32).head, loaded.vocabulary.head)
+
+
+def test_a_target_of_another_shape_or_cut_short_is_refused(target_folder: Path, tmp_path: Path) -> None:
+    def shrink(tensors: Any) -> None:
+        tensors["model.norm.weight"] = torch.zeros(3)
+
+    folder = spoiled(target_folder, tmp_path, shrink)
+    with pytest.raises(Refused, match="not a loadable target"):
+        Target.load(folder, torch.float32)
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(Refused, match="not a loadable target"):
+        Target.load(folder, torch.float32)
+
+
+@pytest.mark.parametrize("config", [{"model_type": "gemma3_text"}, {"text_config": {"model_type": "gemma2"}}])
+def test_a_target_that_scales_its_embeddings_is_refused(config: dict[str, Any]) -> None:
+    with pytest.raises(Refused, match="gemma scales"):
+        refuse_unusual(config)
+
+
+def test_a_head_with_a_bias_is_refused(target_folder: Path, tmp_path: Path) -> None:
+    def add(tensors: Any) -> None:
+        tensors["lm_head.bias"] = torch.zeros(260)
+
+    with pytest.raises(Refused, match="bias"):
+        Vocabulary.read(spoiled(target_folder, tmp_path, add), None, torch.float32)
