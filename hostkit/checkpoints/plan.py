@@ -11,7 +11,7 @@ from pydantic import Field
 
 from hostkit.checkpoints.method import FOLDERS, Chosen, Method, choose_method
 from hostkit.checkpoints.models import Candidate, Contents, File, Layout, Value
-from hostkit.checkpoints.pulling import receive_argv, send_argv
+from hostkit.checkpoints.pulling import humble, receive_argv, send_argv
 from hostkit.checkpoints.reading import inspect_checkpoint
 from hostkit.checkpoints.ways import By, Way, choose_way
 from hostkit.errors import CannotCreateError, DataError, HostkitError, UnreachableError
@@ -278,11 +278,7 @@ def _argv(
 def _pulling(route: Route, contents: Contents, tools: dict[str, str | None], rate: int | None) -> list[str]:
     """Return the rsync command for the destination, without its last word (where to)."""
     there = route.rsync_source()
-    far = [contents.tools.get("rsync") or "rsync"]
-    if contents.tools.get("ionice"):
-        far = ["ionice", "-c3", *far]
-    if contents.tools.get("nice"):
-        far = ["nice", "-n19", *far]
+    far = [*humble(contents.tools), contents.tools.get("rsync") or "rsync"]
     if there.rsync_path:
         there = type(there)(there.rsh, there.host, (*there.rsync_path[:-1], *far))
     return [tools.get("rsync") or "rsync", *_options(contents, rate), *there.options(), there.spec("/")]

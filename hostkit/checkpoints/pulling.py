@@ -79,11 +79,13 @@ def receive_argv(route: Route, inventory: Inventory, tools: dict[str, str | None
 
 def _argv(route: Route, inventory: Inventory, tools: dict[str, str | None], more: list[str]) -> list[str]:
     python = [inventory.hosts[route.host].python, "-I", "-S", "-B", *more]
-    words = [
-        *(["nice", "-n19"] if tools.get("nice") else []),
-        *(["ionice", "-c3"] if tools.get("ionice") else []),
-    ]
-    return route.piped_argv([*words, *python])
+    return route.piped_argv([*humble(tools), *python])
+
+
+def humble(tools: dict[str, str | None]) -> list[str]:
+    """Return the words before a command that is to run last; by their paths, since csh has a `nice` of its own."""
+    nice, ionice = tools.get("nice"), tools.get("ionice")
+    return [*([nice, "-n19"] if nice else []), *([ionice, "-c3"] if ionice else [])]
 
 
 def pull_request(plan: StagePlan) -> tuple[str, dict[str, Any]]:

@@ -159,7 +159,7 @@ class Carrier:
         self.silence = silence
         self.stream: Any = sys.stdin.buffer
         self.heard = time.monotonic()
-        self.listening = True
+        self.listening = False  # until we have said that we are ready, it is ours to take time
         self._out = os.dup(1)
         os.dup2(2, 1)
         self._mine = threading.Lock()
@@ -211,6 +211,7 @@ def _carried(place: Place, request: dict[str, Any], claim: Claim, carrier: Carri
         reply: dict[str, Any] = {"exit": 0, "said": "", "resumed_at": output.at, "trailer": {"code": None}}
         if output.at < output.size:
             carrier.say({"begin": begin})
+            carrier.heard, carrier.listening = time.monotonic(), True
             reply.update(_from(output, carrier, request["marker"].encode()))  # type: ignore[arg-type]
         carrier.listening = False
         if reply.get("broken") or "damaged" in reply or reply["trailer"]["code"]:
@@ -222,7 +223,6 @@ def _carried(place: Place, request: dict[str, Any], claim: Claim, carrier: Carri
 
 def _served(place: Place, request: dict[str, Any], claim: Claim, carrier: Carrier) -> dict[str, Any]:
     """Be the far end of the carrier's rsync; it has its own way of telling that nothing comes any more."""
-    carrier.listening = False
     before = place.arrived()
     carrier.say({"begin": before})
     words = _words()

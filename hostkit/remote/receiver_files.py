@@ -72,8 +72,7 @@ class Files:
 
     def take(self, stream: IO[bytes]) -> dict[str, Any]:
         """Take what comes behind the marker; return the sender's last word, or what is damaged."""
-        begin = wire.trailer(stream)  # a line of JSON: it may begin earlier than what is here
-        self.at = int(begin["from"])
+        self.at = int(wire.trailer(stream)["from"])  # it may begin earlier than what is here
         for size, crc, parts in wire.blocks(stream, checked=True):
             if self.at + size > self.size:
                 return {"damaged": "more bytes than were planned"}

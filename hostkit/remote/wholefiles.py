@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import struct
+import time
 import zlib
 from typing import Any, Iterator
 
@@ -19,6 +20,8 @@ import wire as lines
 from torchzip_select import SelectError
 
 NEEDS = ("completeness", "torchzip_polite", "torchzip_select", "torchzip_stream", "wire")
+
+HERE_EVERY = 10.0  # seconds between two signs of life while nothing is sent
 
 
 def wire(request: dict[str, Any]) -> None:
@@ -37,7 +40,7 @@ def _send(out: int, request: dict[str, Any]) -> dict[str, Any]:
     try:
         for path, one in files:
             _same(os.stat(path), path, one)
-        at = _agreed(files, begin) if begin["sums"] else begin["at"]
+        at = _agreed(out, files, begin, request.get("rate")) if begin["sums"] else begin["at"]
     except BaseException:
         lines.write(out, b'{"from": 0}\n')
         raise
@@ -48,11 +51,17 @@ def _send(out: int, request: dict[str, Any]) -> dict[str, Any]:
     return {"replaced": False}
 
 
-def _agreed(files: list[tuple[str, dict[str, Any]]], begin: dict[str, Any]) -> int:
-    """Return up to where the receiver has what is here."""
+def _agreed(
+    out: int, files: list[tuple[str, dict[str, Any]]], begin: dict[str, Any], rate: int | None
+) -> int:
+    """Return up to where the receiver has what is here; that may take long, so it hears meanwhile that we are at it."""
+    told = time.monotonic()
     crc = inside = good = number = 0
     left = begin["at"]
-    for block in _blocks(files, 0, None):
+    for block in _blocks(files, 0, rate):
+        if time.monotonic() - told > HERE_EVERY:
+            told = time.monotonic()
+            lines.write(out, b"\n")
         view = block[:left]
         left -= len(view)
         while view:

@@ -111,9 +111,12 @@ def _parts(stream: Any, size: int, buffer: memoryview) -> Iterator[Any]:
 
 
 def trailer(stream: IO[bytes]) -> Any:
-    """Return the sender's last word."""
+    """Return the sender's next word, a line of JSON; empty ones only say that it is there."""
+    line = b"\n"
+    while line == b"\n":
+        line = stream.readline()
     try:
-        return json.loads(stream.readline())
+        return json.loads(line)
     except ValueError:
         raise CutError from None
 

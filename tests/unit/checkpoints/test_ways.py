@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 from pathlib import Path
 from typing import Any
@@ -167,6 +168,40 @@ def test_a_shell_that_prints_is_no_way_for_a_pulling_rsync_and_is_streamed_past(
     assert (plan.by, plan.carried) == ("pull", "stream")
     assert "a login shell on the way prints" in plan.carried_why
     assert Path(staged_by(ground, plan).path).read_bytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize("shell", ["fish", "tcsh", "dash"])
+def test_another_login_shell_at_the_destination_is_no_hindrance(
+    tmp_path: Path, servers: Fleet, shell: str
+) -> None:
+    if not shutil.which(shell):
+        pytest.skip(f"no {shell} on this machine")
+    server = servers.server(f"eval-{shell}", shell=shell)
+    hosts = {
+        "trainer": servers.host(servers.server("ct129")),
+        "eval": servers.host(server, via="trainer", login="there"),
+    }
+    ground = Ground(tmp_path, hosts, source="trainer", destination="eval")
+    path = saved(ground.root / "step_1" / "checkpoint.pt", 1, numbers=1000)
+    staged = ground.stage(1)
+    assert (staged.by, staged.manifest["carried"]) == ("push", "rsync")
+    assert Path(staged.path).read_bytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("source", "by", "route"), [("here", "push", ("here", "far")), ("far", "pull", ("far",))]
+)
+def test_this_machine_is_a_source_or_a_destination_like_any_other(
+    tmp_path: Path, servers: Fleet, source: str, by: str, route: tuple[str, ...]
+) -> None:
+    hosts = {"here": {"local": True}, "far": servers.host(servers.server("ct129"))}
+    other = "far" if source == "here" else "here"
+    ground = Ground(tmp_path, hosts, source=source, destination=other)
+    path = trained(ground)
+    for method in ("weights", "full"):
+        staged = ground.stage(1, method=method)  # type: ignore[arg-type]
+        assert (staged.by, staged.route) == (by, route)
+    assert Path(staged.path).read_bytes() == path.read_bytes()
 
 
 # --- whole files by our own wire, where rsync is missing
