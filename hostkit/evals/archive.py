@@ -21,6 +21,7 @@ from secrets import token_hex
 from hostkit.errors import CannotCreateError, DataError
 from hostkit.evals.results import EvalResult, dump, parse
 
+_LEFT = 3600.0  # seconds after which a folder that has no final name is left over
 _FOLDER = re.compile(r"step_(\d+|unknown)_\d{8}T\d{6}Z_[0-9a-f]{8}")
 
 
@@ -94,6 +95,7 @@ class Archive:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             draft = self.folder / f".{name}"
             draft.mkdir(mode=0o700)
+            self._clear_left(draft.stat().st_mtime)
             try:
                 for file, data in files.items():
                     _write(draft / file, data)
@@ -106,6 +108,20 @@ class Archive:
         except OSError as error:
             raise _cannot(self.folder, error) from error
         return self.folder / name
+
+    def _clear_left(self, now: float) -> None:
+        """Remove what a command that was killed amid filing has left; `now` is the time by the archive's own clock.
+
+        Another machine may be filing at this moment, which takes seconds: only what is old is left over.
+        """
+        for draft in self.folder.glob(".step_*"):
+            if _FOLDER.fullmatch(draft.name[1:]):
+                try:
+                    old = now - draft.stat().st_mtime > _LEFT
+                except FileNotFoundError:
+                    continue  # it has got its name
+                if old:
+                    shutil.rmtree(draft, ignore_errors=True)
 
 
 def add_later(folder: Path, file: str, data: bytes) -> None:

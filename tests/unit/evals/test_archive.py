@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
@@ -24,6 +25,23 @@ def test_two_results_of_the_same_second_are_both_kept(tmp_path):
     assert first != second
     assert len(archive.entries()[0]) == 2
     assert first.name.startswith("step_4000_20261130T101500Z_")
+
+
+def test_what_a_kill_amid_filing_left_is_cleared_by_a_later_filing_and_one_under_way_is_not(tmp_path):
+    archive = Archive(tmp_path, "drafter")
+    names = [f".step_4000_20261130T101500Z_{number:08x}" for number in (1, 2)]
+    for name in (*names, ".step_notes", ".somebody"):
+        (archive.folder / name).mkdir(parents=True)
+        (archive.folder / name / "result.json").write_text("{")
+    for name in (names[0], ".step_notes", ".somebody"):
+        os.utime(archive.folder / name, (1, 1))
+    kept = filed(archive, result({"p": [1]}))
+    assert {one.name for one in archive.folder.iterdir()} == {
+        names[1],
+        ".step_notes",
+        ".somebody",
+        kept.name,
+    }
 
 
 @pytest.mark.report("c19")
