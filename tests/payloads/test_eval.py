@@ -6,6 +6,8 @@ import dataclasses
 import json
 import re
 import resource
+import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -409,3 +411,66 @@ def test_a_flag_that_cannot_be_meant_is_refused_by_its_name(evaluate: Eval, flag
     assert status == 1
     assert lines[-1]["event"] == "error"
     assert (flags[2] if len(flags) > 2 else flags[0]) in lines[-1]["what"]
+
+
+def eval_argv(
+    target_folder: Path, drafter_folder: Path, prompts_file: Path, tmp_path: Path, out: str
+) -> list[Any]:
+    return [
+        "--checkpoint", drafter_folder, "--target", target_folder, "--prompts", prompts_file, "--work",
+        tmp_path / "work", "--out", tmp_path / out, "--max-new-tokens", 60, "--threads", 1,
+    ]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_two_runs_at_once_on_one_cache_give_one_result(
+    target_folder: Path, drafter_folder: Path, prompts_file: Path, tmp_path: Path, script: Any
+) -> None:
+    def start(out: str) -> Any:
+        argv = eval_argv(target_folder, drafter_folder, prompts_file, tmp_path, out)
+        return script("eval_drafter.py", *argv).start()
+
+    with start("one.json") as one, start("two.json") as two:
+        said = [run.communicate(timeout=170)[0] for run in (one, two)]
+    assert (one.returncode, two.returncode) == (0, 0), said
+    first, second = (json.loads((tmp_path / name).read_text()) for name in ("one.json", "two.json"))
+    assert first["per_prompt"] == second["per_prompt"]
+    assert list((tmp_path / "work").rglob("*.tmp")) == []
+
+
+def test_an_interrupt_is_one_event_and_its_own_status(
+    target_folder: Path, drafter_folder: Path, prompts_file: Path, tmp_path: Path, script: Any
+) -> None:
+    argv = eval_argv(target_folder, drafter_folder, prompts_file, tmp_path, "r.json")
+    with script("eval_drafter.py", *argv, "--max-new-tokens", 250).start() as run:
+        first = run.stdout.readline()
+        run.send_signal(signal.SIGINT)
+        rest = run.stdout.read()
+    assert json.loads(first)["phase"] == "references"
+    assert run.returncode == 130
+    assert json.loads(rest.splitlines()[-1])["what"] == "interrupted"
+    assert not (tmp_path / "r.json").exists()
+
+
+def test_a_missing_package_is_said_plainly(
+    target_folder: Path, drafter_folder: Path, prompts_file: Path, tmp_path: Path, script: Any
+) -> None:
+    """As on a host without it: an import hook hides the package."""
+    (tmp_path / "hidden").mkdir()
+    (tmp_path / "hidden" / "sitecustomize.py").write_text(
+        "import sys\n"
+        "class Hides:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name.split('.')[0] == 'transformers':\n"
+        "            raise ModuleNotFoundError(f'No module named {name!r}', name=name)\n"
+        "sys.meta_path.insert(0, Hides())\n"
+    )
+    run = script(
+        "eval_drafter.py", *eval_argv(target_folder, drafter_folder, prompts_file, tmp_path, "r.json")
+    )
+    run.env["PYTHONPATH"] = str(tmp_path / "hidden")
+    status, lines, err = run.run()
+    assert status == 1
+    assert lines[-1]["what"] == "Python package transformers is missing"
+    assert sys.executable in lines[-1]["hint"]
+    assert err == ""

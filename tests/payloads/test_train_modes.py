@@ -91,6 +91,22 @@ def test_target_workers_behind_a_queue_train_the_same_drafter(
     assert step["memory"]["peak"] > 0
 
 
+def test_a_step_line_says_all_that_is_promised(train: Train, samples_file: Path) -> None:
+    """hostkit, people and their dashboards read these names."""
+    _, lines = train("run", "--data", samples_file, "--target-devices", "cpu", "--log-every", 1)
+    (line,) = (line for line in lines if line.get("step") == 3 and "loss" in line)
+    promised = {
+        "step", "loss", "grad_norm", "lr", "tokens_per_s", "accuracy", "accept_len", "per_position", "anchors",
+        "anchor_share", "memory", "queue", "workers", "time",
+    }  # fmt: skip
+    assert promised <= line.keys()
+    assert line["memory"].keys() == {"allocated", "reserved", "peak", "retries"}
+    assert line["queue"].keys() == {"depth", "bytes", "producer_wait_s", "consumer_wait_s"}
+    assert line["anchors"] == 8, "two samples, four anchors each"
+    assert line["anchor_share"] == round(8 / (2 * 31), 4)
+    assert 0 < line["lr"] < 1.5e-3
+
+
 def test_the_death_of_a_target_worker_ends_the_run_and_names_it(
     train: Train, samples_file: Path, tmp_path: Path, monkeypatch: Any
 ) -> None:
