@@ -159,7 +159,7 @@ def test_sigterm_saves_between_steps_and_ends_well(
 ) -> None:
     started = script(
         "train_drafter.py", "--target", target_folder, "--data", samples_file, "--out", tmp_path / "run", *TINY,
-        "--steps", 100000, "--save-every", 50000, "--log-every", 1, "--pace", 30,
+        "--steps", 100000, "--save-every", 50000, "--log-every", 1, "--pace", 150,
     ).start()  # fmt: skip
     lines = []
     with started as run:
@@ -169,7 +169,7 @@ def test_sigterm_saves_between_steps_and_ends_well(
                 asked = time.monotonic()
                 run.send_signal(signal.SIGTERM)
         assert run.wait(timeout=60) == 0
-    assert time.monotonic() - asked < 25
+    assert time.monotonic() - asked < 120
     assert lines[-1]["event"] == "stopped"
     assert lines[-1]["reason"] == "SIGTERM"
     step = lines[-1]["step"]

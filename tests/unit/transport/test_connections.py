@@ -66,10 +66,10 @@ def test_the_time_of_the_whole_command_is_shared_by_its_parts() -> None:
         here = made.transport("workspace")
         began = time.monotonic()
         with pytest.raises(RemoteTimeoutError):
-            here.run(["sleep", "20"], timeout=10)
+            here.run(["sleep", "600"], timeout=100)
         with pytest.raises(RemoteTimeoutError, match="used up"):
             here.run(["true"])
-        assert time.monotonic() - began < 8
+        assert time.monotonic() - began < 60
 
 
 def test_a_fake_answers_from_a_function_and_keeps_files() -> None:
