@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from hostkit.liveness.words import age as age_words
@@ -12,60 +13,127 @@ from hostkit.report.console import harmless
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from hostkit.checkpoints import Choice, Staged, StagePlan
+    from hostkit.checkpoints import Staged, StagePlan
+    from hostkit.checkpoints.timing import Expected
+    from hostkit.evals.overview import Overview, Row
 
 
-def show_choice(
-    console: Console,
-    run: str,
-    host: str,
-    live: int | None,
-    choice: Choice,
-    *,
-    ages: Mapping[str, float | None],
-    inside: Mapping[str, tuple[int | None, int | None]],
-) -> None:
-    """Print every checkpoint, newest first, and what was decided about it.
-
-    `ages` in seconds, `inside` the step that it holds and the bytes of its weights, both by path.
-    """
-    from rich.table import Table
+def show_overview(console: Console, seen: Overview) -> None:
+    """Print every checkpoint, newest first, what was decided about it, and what is known beside."""
     from rich.text import Text
 
-    at = f", live step {live:,}" if live is not None else ", live step not known"
-    count = len(choice.ranked)
-    console.print(Text(f"{run} on {host}{at}: {count} checkpoint{'s' if count != 1 else ''}", style="bold"))
+    at = f", live step {seen.live_step:,}" if seen.live_step is not None else ", live step not known"
+    count = len(seen.rows)
+    head = f"{seen.run} on {seen.host}{at}: {count} checkpoint{'s' if count != 1 else ''}"
+    console.print(Text(head, style="bold"))
     if not count:
         console.print(
             "nothing there fits the run's `checkpoints:` in the inventory (its root and its pattern)"
         )
-    table = Table(box=None, pad_edge=False)
-    table.add_column("", no_wrap=True)
-    for heading in ("step", "inside", "size", "weights", "age"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("", overflow="fold")
-    for one in choice.ranked:
-        seconds = ages.get(one.candidate.path)
-        step, weights = inside.get(one.candidate.path, (None, None))
-        table.add_row(
-            "▸" if one.chosen else "",
-            f"{one.candidate.step:,}",
-            f"{step:,}" if step is not None else "",
-            size(one.candidate.size) if one.candidate.size is not None else "?",
-            size(weights) if weights is not None else "",
-            age_words(seconds) if seconds is not None else "?",
-            Text(harmless(one.why)),
-            style="bold" if one.chosen else "" if one.candidate.complete else "yellow",
-        )
-    if count:
-        console.print(table)
-    if choice.note:
-        console.print(Text(f"note: {harmless(choice.note)}", style="yellow"))
-    if choice.chosen:
-        console.print(Text(harmless(choice.chosen.path), style="dim"))
+    _rows(console, seen)
+    if seen.note:
+        console.print(Text(f"note: {harmless(seen.note)}", style="yellow"))
+    for text in (*_attempts(seen), *_retention(seen), *_best(seen)):
+        console.print(Text(harmless(text), style="dim"))
+    if seen.chosen:
+        console.print(Text(harmless(seen.chosen.path), style="dim"), soft_wrap=True)
 
 
-def show_plan(console: Console, plan: StagePlan) -> None:
+HEADINGS = ("step", "inside", "size", "weights", "age", "attempt")
+BESIDE = 34  # columns that the reason needs to stand in the line itself; else it comes below it
+
+
+def _rows(console: Console, seen: Overview) -> None:
+    """Print the table. Where the terminal is narrow, a row takes more lines, and nothing is left out."""
+    from rich.text import Text
+
+    cells = [_cells(row) for row in seen.rows]
+    if not cells:
+        return
+    widths = [max(map(len, column)) for column in zip(HEADINGS, *cells, strict=True)]
+    whole = 2 + sum(widths) + 2 * len(widths)
+    stacked = whole > console.width
+    if not stacked:
+        console.print(Text("  " + _line(HEADINGS, widths), style="bold"))
+    for row, texts in zip(seen.rows, cells, strict=True):
+        style = "bold" if row.chosen else "" if row.candidate.complete else "yellow"
+        mark = "▸ " if row.chosen else "  "
+        told = _told(row)
+        if stacked:
+            named = [f"{name} {text}" for name, text in zip(HEADINGS, texts, strict=True) if text]
+            _hang(console, mark, "  ", ", ".join([*named, told]), style)
+        elif console.width - whole >= BESIDE:
+            _hang(console, mark + _line(texts, widths) + "  ", " " * whole, told, style)
+        else:
+            console.print(Text((mark + _line(texts, widths)).rstrip(), style=style))
+            _hang(console, "    ", "    ", told, style)
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    one = row.candidate
+    return (
+        f"{one.step:,}",
+        f"{row.step_inside:,}" if row.step_inside is not None else "",
+        size(one.size) if one.size is not None else "?",
+        size(row.weights_bytes) if row.weights_bytes is not None else "",
+        age_words(row.age) if row.age is not None else "?",
+        row.attempt.word.replace("-", " "),
+    )
+
+
+def _line(texts: Sequence[str], widths: Sequence[int]) -> str:
+    """Numbers to the right, the word at the end to the left."""
+    *numbers, word = (
+        text.rjust(width) if index < len(widths) - 1 else text.ljust(width)
+        for index, (text, width) in enumerate(zip(texts, widths, strict=True))
+    )
+    return "  ".join([*numbers, word])
+
+
+def _told(row: Row) -> str:
+    more = ["best evaluated"] if row.best else []
+    more += ["goes at the next save"] if row.next_to_go else []
+    return "; ".join([harmless(row.why), *more])
+
+
+def _hang(console: Console, first: str, rest: str, text: str, style: str) -> None:
+    """Print a text with its further lines below its beginning."""
+    from rich.text import Text
+
+    lines = wrap(text, max(12, console.width - len(first)), break_on_hyphens=False) or [""]
+    for number, line in enumerate(lines):
+        console.print(Text((rest if number else first) + line, style=style), soft_wrap=True)
+
+
+def _attempts(seen: Overview) -> list[str]:
+    """Say once what each attempt is told by, with its steps."""
+    steps: dict[tuple[str, str], list[str]] = {}
+    for row in seen.rows:
+        steps.setdefault((row.attempt.word, row.attempt.evidence), []).append(f"{row.candidate.step:,}")
+    return [
+        f"{word.replace('-', ' ')} ({', '.join(of[:6])}{' …' if len(of) > 6 else ''}): {evidence}"
+        for (word, evidence), of in steps.items()
+    ]
+
+
+def _retention(seen: Overview) -> list[str]:
+    if seen.retention is None:
+        return []
+    going = [f"{row.candidate.step:,}" for row in seen.rows if row.next_to_go]
+    when = f"at the next save ({seen.next_save:,})" if seen.next_save is not None else "at the next save"
+    return [f"the trainer keeps {seen.retention.words}; {when} goes: {', '.join(going) or 'nothing'}"]
+
+
+def _best(seen: Overview) -> list[str]:
+    known = {one.eval for one in seen.best}
+    out = [f"best evaluated ({name}): no result yet" for name in seen.evals if name not in known]
+    for one in seen.best:
+        out.append(f"best evaluated ({one.eval}): {one.words}")
+        out += [f"  {one.beside}"] if one.beside else []
+    return out + [f"  left out: {note}" for note in seen.best_notes]
+
+
+def show_plan(console: Console, plan: StagePlan, expected: Expected) -> None:
     """Print what a staging would do, and what stands in its way."""
     from rich.text import Text
 
@@ -80,6 +148,7 @@ def show_plan(console: Console, plan: StagePlan) -> None:
             "bytes",
             f"{plan.need:,} to come" + (f", {size(plan.arrived)} there already" if plan.arrived else ""),
         ),
+        ("time", expected.words),
         ("space", f"{size(room.get('free', 0))} free, of which {size(room.get('reserve', 0))} stay free"),
     ]
     if plan.staged:

@@ -3,60 +3,41 @@
 from __future__ import annotations
 
 import posixpath
-import time
 from typing import TYPE_CHECKING, Any
 
 from hostkit.tasks.command import Outcome, Session, command
 
 if TYPE_CHECKING:
-    from hostkit.checkpoints import Candidate, Choice, StagePlan
+    from hostkit.checkpoints import Choice, StagePlan
+    from hostkit.checkpoints.timing import Expected
     from hostkit.checkpoints.ways import By
     from hostkit.liveness.status import TrainStatus
 
-TOLD_EVERY = 5.0  # seconds between two lines of progress
-LOOKED_INTO = 8  # checkpoints of a list, the newest complete ones, whose contents are told as well
+JOURNAL_LINES = 5_000  # of the newest, in which a staging over the same route is looked for
+ALL_LINES = 100_000  # of the log's tail, in which a resume may be told of
 
 
 @command("checkpoints", help={"run": "the run's name in the inventory (default: the only one)"})
 def checkpoints(session: Session, run: str | None = None) -> Outcome:
-    """List a run's checkpoints: step, size, age, whole or not and why, which one is the latest and why not another.
+    """List a run's checkpoints: each with its attempt, whole or not and why; the latest, what goes next, the best.
 
     Exit code: 0 there is a latest one, 1 there is none, 65 the run's host answered with an error, 69 it
     was not reached.
     """
+    from hostkit.evals.overview import overview
+
     name = session.choose_run(run)
     session.say(f"looking at {name} …")
-    status, choice = _choose(session, name)
+    status, choice = _choose(session, name, ALL_LINES)
     inside = _inside(session, name, choice)
-    document = {
-        "schema": "hostkit.checkpoints/1",
-        "run": name,
-        "host": status.host.name,
-        "verdict": status.verdict,
-        "live_step": status.step.live,
-        "chosen": choice.chosen.model_dump(mode="json") if choice.chosen else None,
-        "note": choice.note,
-        "checkpoints": [
-            one.candidate.model_dump(mode="json")
-            | {"age": _age(status, one.candidate), "chosen": one.chosen, "why": one.why}
-            | dict(
-                zip(
-                    ("step_inside", "weights_bytes"),
-                    inside.get(one.candidate.path, (None, None)),
-                    strict=True,
-                )
-            )
-            for one in choice.ranked
-        ],
-    }
+    seen = overview(session.inventory, status, choice, inside, status.log.lines)
 
     def render(console: Any) -> None:
-        from hostkit.report.checkpoints import show_choice
+        from hostkit.report.checkpoints import show_overview
 
-        ages = {one.candidate.path: _age(status, one.candidate) for one in choice.ranked}
-        show_choice(console, name, status.host.name, status.step.live, choice, ages=ages, inside=inside)
+        show_overview(console, seen)
 
-    return Outcome(document, exit=0 if choice.chosen else 1, render=render)
+    return Outcome(seen.document(), exit=0 if choice.chosen else 1, render=render)
 
 
 @command(
@@ -71,6 +52,7 @@ def checkpoints(session: Session, run: str | None = None) -> Outcome:
         "by": "who carries: pull (the destination), push (the source), relay (through this machine, only when "
         "asked), auto (default: pull, else push, by what works)",
         "rate": "bytes a second at most, such as 50MB (default: as fast as idle priority gives)",
+        "trim": "of a storage that the tensors view in part, only that part",
     },
     acts=True,
 )
@@ -85,6 +67,7 @@ def stage(
     full: bool = False,
     by: str = "auto",
     rate: str | None = None,
+    trim: bool = False,
 ) -> Outcome:
     """Copy a checkpoint to where it is read: proven whole there, and under its final name only then.
 
@@ -92,9 +75,13 @@ def stage(
     """
     from hostkit.checkpoints import choose_step, plan_stage
     from hostkit.checkpoints import stage as execute
-    from hostkit.errors import DataError
+    from hostkit.checkpoints.timing import EVENT, expect, took
+    from hostkit.errors import DataError, UsageError
     from hostkit.journal import Journal
+    from hostkit.report.copying import Copying
 
+    if full and trim:
+        raise UsageError("--full is the whole checkpoint, --trim less of it: one of the two")
     number, limit, carrier = None if step is None else _step(step), _rate(rate), _by(by)
     run, host, where = _destination(session, run, eval, to, folder)
     session.say(f"looking at {run} …")
@@ -121,11 +108,14 @@ def stage(
         method="full" if full else "auto",
         rate=limit,
         by=carrier,
+        trim=trim,
     )
     _guard(session, plan, status)
+    journal = Journal()
+    expected = expect(plan, journal.read(JOURNAL_LINES))
     if session.dry_run:
-        return _planned(plan)
-    Journal().record(  # before it: a command may be cut amid it
+        return _planned(plan, expected)
+    journal.record(  # before it: a command may be cut amid it
         "stage",
         host=host,
         run=run,
@@ -135,16 +125,15 @@ def stage(
         bytes=plan.need,
         by=plan.by,
     )
-    staged = execute(
-        session.connections,
-        session.inventory,
-        run,
-        chosen,
-        host,
-        where,
-        plan=plan,
-        progress=_Telling(session),
-    )
+    if expected.seconds is not None:
+        session.say(f"expected: {expected.words}")
+    with Copying(None if session.quiet else session.say) as progress:
+        staged = execute(
+            session.connections, session.inventory, run, chosen, host, where, plan=plan, progress=progress
+        )
+    lasted = took(plan, staged)
+    if lasted is not None:
+        journal.record(EVENT, **lasted)
     document = {"schema": "hostkit.staged-result/1", "run": run} | staged.model_dump(mode="json")
 
     def render(console: Any) -> None:
@@ -184,32 +173,25 @@ def _by(text: str) -> By:
     raise UsageError(f"--by {text}: one of auto, pull, push, relay")
 
 
-def _choose(session: Session, run: str) -> tuple[TrainStatus, Choice]:
+def _choose(session: Session, run: str, lines: int = 0) -> tuple[TrainStatus, Choice]:
     from hostkit.evals.finding import choice_of
     from hostkit.liveness.look import look
 
-    status = look(session.connections, session.inventory, run)
+    status = look(session.connections, session.inventory, run, lines)
     return status, choice_of(status)
 
 
 def _inside(session: Session, run: str, choice: Choice) -> dict[str, tuple[int | None, int | None]]:
-    """Return step inside and bytes of weights of the newest complete checkpoints, by path."""
+    """Return step inside and bytes of weights of the complete checkpoints, by path."""
     from hostkit.checkpoints import Layout
     from hostkit.checkpoints.reading import summaries
 
     saved, host = session.inventory.runs[run].checkpoints, session.inventory.runs[run].host
-    paths = [one.candidate.path for one in choice.ranked if one.candidate.complete][:LOOKED_INTO]
+    paths = [one.candidate.path for one in choice.ranked if one.candidate.complete]
     if not paths:
         return {}
     python = session.inventory.hosts[host].python
     return summaries(session.connections.transport(host), python, paths, Layout.of(saved))
-
-
-def _age(status: TrainStatus, one: Candidate) -> float | None:
-    """Return a checkpoint's age by the clock of its own host."""
-    return next(
-        (seen.age for seen in status.checkpoints if (seen.step, seen.path) == (one.step, one.path)), None
-    )
 
 
 def _destination(
@@ -257,7 +239,7 @@ def _guard(session: Session, plan: StagePlan, status: TrainStatus) -> None:
     )
 
 
-def _planned(plan: StagePlan) -> Outcome:
+def _planned(plan: StagePlan, expected: Expected) -> Outcome:
     from hostkit.plan import Plan
 
     obstacles = plan.obstacles()
@@ -267,41 +249,15 @@ def _planned(plan: StagePlan) -> Outcome:
             mode="json", exclude={"contents": True, "names": True, "selection": {"pieces"}}
         )
         | {"path": plan.path, "need": plan.need, "obstacles": [error.document() for error in obstacles]}
+        | {"expected": expected.model_dump(mode="json")}
     }
 
     def render(console: Any) -> None:
         from hostkit.report.checkpoints import show_plan
 
-        show_plan(console, plan)
+        show_plan(console, plan, expected)
 
     return Outcome(document, exit=obstacles[0].exit_code if obstacles else 0, render=render)
-
-
-class _Telling:
-    """Says now and then how far a copy is, with its rate and what is left of it."""
-
-    def __init__(self, session: Session) -> None:
-        self.session = session
-        self.phase = ""
-        self.began = self.told = time.monotonic()
-        self.first = 0
-
-    def __call__(self, phase: str, done: int, total: int) -> None:
-        from hostkit.liveness.words import age, size
-
-        now = time.monotonic()
-        if phase != self.phase:
-            self.phase, self.began, self.first = phase, now, done
-        elif now - self.told < TOLD_EVERY:
-            return
-        self.told = now
-        words = {"copy": "copied", "wait": "another command copies it; waiting:"}.get(phase)
-        if words is None:
-            self.session.say(f"proving {size(total)} …")
-            return
-        rate = (done - self.first) / (now - self.began) if now > self.began else 0.0
-        more = f", {size(rate)}/s, {age((total - done) / rate)} to go" if rate > 0 else ""
-        self.session.say(f"{words} {size(done)} of {size(total)}{more}")
 
 
 TASKS = [checkpoints, stage]
