@@ -143,6 +143,25 @@ def test_a_network_that_is_cut_in_the_middle_ends_it_and_the_next_one_goes_on(
     assert staged["resumed_at"] > 0
 
 
+@pytest.mark.report("d7")
+@pytest.mark.parametrize("words", [["--full"], ["--by", "relay", "--full"]], ids=" ".join)
+def test_a_disk_that_fills_up_in_the_middle_is_said_and_what_came_is_gone_on_with(
+    fleet: Fleet, pushing: Path, trained: Path, words: list[str]
+) -> None:
+    save(fleet, trained, 40)
+    fleet.fill_disk("ct129", "/root/eval", free=trained.stat().st_size + (32 << 20))
+    command = begun(fleet, *words, inventory=pushing)
+    fleet.sh("ct129", ["sh", "-c", "cat /dev/zero >/root/eval/more"], check=False)
+    output, _ = command.communicate(timeout=120)
+    assert command.returncode == 73, output
+    assert "disk full" in output or "No space left" in output
+    fleet.sh("ct129", ["rm", "/root/eval/more"])
+    code, staged = hostkit_json(fleet, "stage", *words, inventory=pushing)
+    assert code == 0, staged
+    assert staged["resumed_at"] > 0
+    assert sha256(inside(fleet, "ct129", staged["path"])) == sha256(trained)
+
+
 def test_neither_reaches_the_other_and_the_laptop_relays_only_when_asked(fleet: Fleet, trained: Path) -> None:
     save(fleet, trained, 40)
     close_road(fleet)
