@@ -102,6 +102,8 @@ class Pace:
             self.seen.clear()
         if not self.seen or done != self.seen[-1][1]:
             self.moved = now
+            while len(self.seen) > 1 and self.seen[0][1] == self.seen[-1][1]:
+                self.seen.popleft()  # nothing came so far: getting ready is not the pace
         self.seen.append((now, done))
         while len(self.seen) > 2 and now - self.seen[1][0] >= WINDOW:
             self.seen.popleft()

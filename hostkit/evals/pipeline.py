@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from hostkit import __version__
 from hostkit.checkpoints import Candidate, StagePlan, plan_stage, stage
+from hostkit.checkpoints.timing import EVENT, took
 from hostkit.errors import (
     BusyError,
     CannotCreateError,
@@ -301,6 +302,9 @@ class Pipeline:
                 plan=staging,
                 progress=lambda phase, here, of: self.steps.say("stage", _staging_words(phase, here, of)),
             )
+            lasted = took(staging, staged)
+            if lasted is not None:
+                self.journal.record(EVENT, **lasted)  # what the next staging's time is foretold from
             how = "staged before" if staged.reused else f"{size(staged.bytes)} by {' → '.join(staged.route)}"
             step.words = f"{how}, sha256 {staged.sha256[:12]}…"
         record = under_way.write(

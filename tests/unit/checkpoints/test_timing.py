@@ -130,3 +130,11 @@ def test_a_pace_without_new_bytes_tells_for_how_long_and_one_that_began_anew_for
     assert (pace.rate, pace.left(300)) == (0.0, None)
     pace.at(41.0, 50)
     assert (pace.rate, pace.still) == (None, 0.0)
+
+
+def test_getting_ready_is_not_the_pace() -> None:
+    pace = Pace()
+    for second in range(12):
+        pace.at(float(second), 500)
+    pace.at(12.0, 600)
+    assert pace.rate == 100.0
