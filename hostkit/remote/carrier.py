@@ -68,6 +68,7 @@ def _stream(
 ) -> tuple[Any, dict[str, Any]]:
     """Join a sender's output with the receiver's input; return the receiver's answer, and how the sender ended."""
     program = base64.b64decode(request["sender"]["program"]).replace(b"@BEGIN@", repr(begin).encode())
+    wire.widen(put.fileno())
     sender = leash.Child(request["sender"]["argv"], given=program, stdout=put)
     _close(put)
     reply = wire.document(back)

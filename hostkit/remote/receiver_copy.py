@@ -160,6 +160,7 @@ class Carrier:
         self.stream: Any = sys.stdin.buffer
         self.heard = time.monotonic()
         self.listening = False  # until we have said that we are ready, it is ours to take time
+        wire.widen(0)
         self._out = os.dup(1)
         os.dup2(2, 1)
         self._mine = threading.Lock()

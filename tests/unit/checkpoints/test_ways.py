@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import socket
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from hostkit.errors import DataError, UnreachableError
 from hostkit.transport.connections import Connections
 from tests.contract.servers import Fleet
 from tests.unit.checkpoints.conftest import Ground, saved
+from tests.unit.checkpoints.test_interruption import alive, lock, other_command, senders, until
 from tests.unit.checkpoints.test_selecting import same_weights, trained
 from tests.unit.remote.test_completeness import safetensors_file
 from tests.unit.remote.test_torchzip_select import flip
@@ -201,6 +203,28 @@ def test_this_machine_is_a_source_or_a_destination_like_any_other(
     for method in ("weights", "full"):
         staged = ground.stage(1, method=method)  # type: ignore[arg-type]
         assert (staged.by, staged.route) == (by, route)
+    assert Path(staged.path).read_bytes() == path.read_bytes()
+
+
+@pytest.mark.report("g9")
+@pytest.mark.parametrize(("by", "how"), [("push", signal.SIGINT), ("relay", signal.SIGTERM)])
+def test_when_the_command_ends_what_it_has_carried_ends_too_and_stays_for_the_next(
+    one_way: Ground, by: By, how: signal.Signals
+) -> None:
+    path = saved(one_way.root / "step_1" / "checkpoint.pt", 1, numbers=3_000_000)
+    before = senders()
+    first = other_command(one_way, method="full", by=by, rate=2_000_000)
+    partial = one_way.staged / ".staging"
+    until(lambda: any(one.stat().st_size > 200_000 for one in partial.glob("*/*.pt")), 60)
+    far_ends, receiver = senders() - before, json.loads(lock(one_way).read_text())["pid"]
+    assert far_ends or by == "push"  # rsync pushes without a far end that sends
+    first.send_signal(how)
+    first.wait(20)
+    until(lambda: not any(alive(pid) for pid in [receiver, *far_ends]), 20)
+    (part,) = partial.glob("*/*.pt")
+    size = part.stat().st_size
+    staged = one_way.stage(1, by=by)
+    assert 0 < size == staged.resumed_at < path.stat().st_size
     assert Path(staged.path).read_bytes() == path.read_bytes()
 
 
