@@ -15,13 +15,10 @@ reply:   what `completeness.examine` says, and `code`: null, or why not in one w
 
 from __future__ import annotations
 
-import argparse
 import functools
-import json
-import os
-import signal
 import sys
-from typing import Any, Callable, Iterable, NoReturn
+import time
+from typing import Any, Callable, Iterable
 
 import completeness
 import completeness_formats
@@ -33,7 +30,7 @@ from completeness_formats import GARBLED
 from torchzip_archive import Archive
 from torchzip_inspect import Named
 from torchzip_pickle import PickleError
-from torchzip_select import SelectError, more_of
+from torchzip_select import more_of
 
 NEEDS = (
     "completeness",
@@ -127,13 +124,24 @@ def summary(path: str, named: Named) -> dict[str, Any]:
     return dict(told, top=seen.get("top", []))
 
 
+def summaries(paths: list[str], named: Named, seconds: float | None) -> list[dict[str, Any]]:
+    """Return the summaries of the checkpoints, in their order; those that `seconds` do not suffice for are left out."""
+    until = None if seconds is None else time.monotonic() + seconds
+    out: list[dict[str, Any]] = []
+    for path in paths:
+        if out and until is not None and time.monotonic() > until:
+            break
+        out.append(summary(path, named))
+    return out
+
+
 def serve(request: dict[str, Any]) -> dict[str, Any]:
     """Answer one request."""
     path, marker = request.get("path", ""), request.get("marker")
     if request["op"] == "list":
         return {"candidates": candidates(path, request["pattern"], marker)}
     if request["op"] == "summaries":
-        return {"summaries": [summary(one, Named(request)) for one in request["paths"]]}
+        return {"summaries": summaries(request["paths"], Named(request), request.get("seconds"))}
     if request["op"] == "plan":
         return torchzip_stream.plan(path, request.get("keys"), **more_of(request))
     if request["op"] == "look":
@@ -143,93 +151,11 @@ def serve(request: dict[str, Any]) -> dict[str, Any]:
     return inspect(path, marker, request.get("weights"), Named(request))
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise _UsageError(message)
-
-
-class _UsageError(Exception):
-    pass
-
-
-class _Interrupted(BaseException):
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number = number
-
-
-def _interrupt(number: int, _frame: object) -> NoReturn:
-    raise _Interrupted(number)
-
-
-def _list(text: str) -> list[str]:
-    return text.split(",")
-
-
-def _rate(text: str) -> int:
-    if int(text) <= 0:
-        raise ValueError
-    return int(text)
-
-
-def _parsed(argv: list[str]) -> argparse.Namespace:
-    parser = _Parser(prog="torchzip.py", description=str(__doc__).split("\n\n")[0])
-    parser.add_argument("op", choices=["look", "check", "inspect", "plan", "stream", "copy"])
-    parser.add_argument("file")
-    parser.add_argument("out", nargs="?", help="of copy")
-    parser.add_argument("--keys", type=_list, help="names of what is taken, by commas")
-    parser.add_argument("--strip", type=_list, default=[], help="prefixes such as net., by commas")
-    parser.add_argument("--trim", action="store_true", help="of each storage only what the tensors view")
-    parser.add_argument("--from", dest="begin", type=int, default=0, help="of stream: the first byte")
-    parser.add_argument("--rate", type=_rate, help="bytes a second at most")
-    asked = parser.parse_args(argv)
-    if (asked.out is None) == (asked.op == "copy"):
-        parser.error("copy FILE OUT: where to?" if asked.op == "copy" else "only copy has an OUT")
-    if asked.begin and asked.op != "stream":
-        parser.error("only stream has --from")
-    return asked
-
-
-def _answer(asked: argparse.Namespace) -> dict[str, Any]:
-    what, more = (asked.file, asked.keys, asked.keys is not None), {"strip": asked.strip, "trim": asked.trim}
-    path, keys, exactly = what
-    if asked.op == "copy":
-        import torchzip_copy
-
-        return torchzip_copy.copy(path, asked.out, keys, exactly, asked.rate, **more)
-    if asked.op == "stream":
-        return torchzip_stream.stream(path, keys, exactly, asked.begin, asked.rate, **more)
-    if asked.op == "plan":
-        return torchzip_stream.plan(path, keys, exactly, **more)
-    return serve({"op": asked.op, "path": path})
-
-
 def main(argv: list[str]) -> int:
-    """Run from a command line: one JSON document on one line, and a status that is 0 when `code` is null.
+    """Run from a command line."""
+    import torchzip_words  # stays here when we travel
 
-    64: called wrongly; 128 and the number of a signal that came; 1: all else.
-    """
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
-            signal.signal(number, _interrupt)
-    missing = os.open(os.devnull, os.O_RDWR)
-    while missing < 3:  # else a file that we open would stand where the output goes
-        missing = os.dup(missing)
-    os.close(missing)
-    try:
-        asked = _parsed(argv)
-        reply = _answer(asked)
-        status = 0 if reply.get("complete", True) and not reply.get("code") else 1
-    except _UsageError as why:
-        reply, status = {"code": "usage", "reason": str(why)}, 64
-    except _Interrupted as why:
-        reply, status = {"code": "interrupted", "reason": "signal %d came" % why.number}, 128 + why.number
-    try:
-        line = (json.dumps(reply) + "\n").encode()
-        torchzip_stream.write(2 if argv[:1] == ["stream"] else 1, line)
-    except (BrokenPipeError, SelectError):
-        return status or 1
-    return status
+    return torchzip_words.main(argv, str(__doc__).split("\n\n", maxsplit=1)[0], serve)
 
 
 if __name__ == "__main__":

@@ -93,7 +93,7 @@ class Tree:
 
     def __init__(self, root: Any, globals_: list[Global]) -> None:
         self.root = root
-        self.foreign = sorted({str(one) for one in globals_ if not _own(one)})
+        self.foreign = foreign(globals_)
 
     def top(self) -> list[tuple[str, Any]]:
         """Return the top-level entries; a pickle that is one object has a single nameless one."""
@@ -167,6 +167,11 @@ def tensor(value: Any) -> dict[str, Any] | None:
         "storage": storage.key,
         "storage_bytes": storage.bytes,
     }
+
+
+def foreign(globals_: list[Global]) -> list[str]:
+    """Return the names that torch's safe loader would refuse."""
+    return sorted({str(one) for one in globals_ if not _own(one)})
 
 
 def _own(one: Global) -> bool:

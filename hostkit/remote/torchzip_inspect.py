@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import struct
 from typing import Any
 
@@ -28,6 +27,8 @@ CONFIG_CAP = 4 << 20
 
 def tools() -> dict[str, str | None]:
     """Return where the programs are that a copy uses; None where there is none."""
+    import shutil  # slow to load, and not always needed
+
     more = ["/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin"]  # pct exec gives a PATH of its own
     path = os.pathsep.join([os.environ.get("PATH", ""), *more])
     return {name: shutil.which(name, path=path) for name in ("rsync", "nice", "ionice")}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-import platform
+import sys
 import time
 from typing import Any, Iterator
 
@@ -35,13 +35,34 @@ class Reader:
         self.buffer = bytearray(self.step)
         self.began = time.monotonic()
         self.read_bytes = 0
+        self.held = (0, 0)  # the stretch that the buffer holds
         # read-ahead would pull megabytes that nobody wants, beyond each stretch: we say ourselves what comes next
         _advise(descriptor, 0, 0, "POSIX_FADV_RANDOM")
 
+    def holds(self, start: int, length: int) -> bool:
+        """Whether a stretch was read already with one before it."""
+        return self.held[0] <= start and start + length <= self.held[1]
+
+    def hold(self, start: int, length: int) -> None:
+        """Read a short stretch, of which parts are asked for next; a longer one is left for then."""
+        self.held = (0, 0)
+        if length <= self.step:
+            for block in self._blocks(start, length):
+                self.held = (start, start + len(block))
+
     def blocks(self, start: int, length: int) -> Iterator[memoryview]:
         """Return the bytes of a stretch, block by block; each is valid until the next is asked for."""
+        if self.holds(start, length):
+            yield memoryview(self.buffer)[start - self.held[0] :][:length]
+            return
+        self.held = (0, 0)
+        yield from self._blocks(start, length)
+
+    def _blocks(self, start: int, length: int) -> Iterator[memoryview]:
         end = start + length
         edges = [start, *range((start // self.step + 1) * self.step, end, self.step), end]
+        if length <= self.step:  # one block, so that it can be held
+            edges = [start, end]
         ours = [self._announce(*span) for span in zip(edges[:AHEAD], edges[1 : AHEAD + 1])]  # noqa: B905
         for number in range(len(edges) - 1):
             at, after = edges[number], edges[number + 1]
@@ -121,7 +142,7 @@ def _residency(descriptor: int) -> Any:
 
 
 def _cachestat(libc: Any, descriptor: int) -> Any:
-    if platform.system() != "Linux":
+    if not sys.platform.startswith("linux"):
         return None
 
     def ask(start: int, size: int) -> int | None:

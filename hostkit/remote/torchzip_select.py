@@ -140,11 +140,10 @@ class Layout:
         cut = torchzip_trim.cuts(picked.out)
         emitter = Emitter(cut if asked.trim else None)
         made = emitter.pickle(picked.out)
-        again, _ = torchzip_contents.load(made)
-        if again.foreign:
-            raise SelectError(
-                "unsafe", "the wanted keys need %s" % ", ".join(again.foreign), unsafe=again.foreign
-            )
+        foreign = torchzip_contents.foreign(emitter.globals)
+        if foreign:
+            raise SelectError("unsafe", "the wanted keys need %s" % ", ".join(foreign), unsafe=foreign)
+        emitter.forget()
         for key, (first, end) in cut.items():
             self.unviewed += archive.records[archive.top + "data/" + key].size - (end - first)
         return emitter, made

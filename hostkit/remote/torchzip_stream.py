@@ -8,7 +8,9 @@ bytes; a block of length 0 ends them, and one line of JSON follows: `code` null,
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import fcntl
 import json
 import os
 import struct
@@ -25,6 +27,12 @@ from torchzip_pickle import PickleError
 from torchzip_select import Layout, SelectError, more_of
 
 NEEDS = ("completeness", "completeness_formats", "torchzip_pickle", "torchzip_polite", "torchzip_select")
+
+SMALL = 64 << 10
+LARGE = 1 << 20
+NEAR = 8192  # pieces that one read is looked for in
+GAP = 256  # bytes between two storages next to each other: a descriptor, a header, padding
+F_SETPIPE_SZ = 1031
 
 Sink = Callable[[Any], None]
 
@@ -74,21 +82,19 @@ def send(layout: Layout, path: str, sink: Sink, begin: int = 0, rate: int | None
         if torchzip_select.identity(path, descriptor) != layout.identity:
             raise SelectError("changed", "the source changed")
         reader = torchzip_polite.Reader(descriptor, rate)
+        together = _Together(sink, min(LARGE, reader.step))
         try:
-            between = b""  # headers and descriptors go out together
-            for piece in layout.pieces:
+            for number, piece in enumerate(layout.pieces):
                 skip = max(0, begin - piece.start)
                 if skip >= piece.size:
                     continue
                 if piece.literal is not None:
-                    between += piece.literal[skip:]
+                    together.put(piece.literal[skip:])
                     continue
-                if between:
-                    sink(between)
-                between = b""
-                _stretch(reader, piece, skip, sink)
-            if between:
-                sink(between)
+                if not reader.holds(piece.offset, piece.size):
+                    reader.hold(piece.offset, _neighbours(layout.pieces, number) - piece.offset)
+                _stretch(reader, piece, skip, together.put)
+            together.flush()
         finally:
             reader.close()
         if torchzip_select.identity(path, descriptor) != layout.identity and os.fstat(descriptor).st_nlink:
@@ -96,6 +102,44 @@ def send(layout: Layout, path: str, sink: Sink, begin: int = 0, rate: int | None
         return {"replaced": _replaced(path, layout.identity), "read": reader.read_bytes, "size": layout.size}
     finally:
         os.close(descriptor)
+
+
+class _Together:
+    """Gives small parts away together: headers, descriptors, and the many small tensors of some models."""
+
+    def __init__(self, sink: Sink, most: int) -> None:
+        self.sink = sink
+        self.most = most
+        self.held = bytearray()
+
+    def put(self, data: Any) -> None:
+        """Give data away now, if there is much of it, else with what comes."""
+        if len(data) < SMALL:
+            self.held += data
+            if len(self.held) < self.most:
+                return
+            data = b""
+        self.flush()
+        if data:
+            self.sink(data)
+
+    def flush(self) -> None:
+        """Give away what is held."""
+        if self.held:
+            self.sink(self.held)
+            self.held = bytearray()
+
+
+def _neighbours(pieces: list[torchzip_select.Piece], number: int) -> int:
+    """Return where the source's bytes end that are wanted next to each other, if they are small: one read for them."""
+    first = pieces[number].offset
+    end = first + pieces[number].size
+    for piece in pieces[number + 1 : number + NEAR]:
+        if piece.literal is None:
+            if not 0 <= piece.offset - end <= GAP or piece.offset + piece.size - first > LARGE:
+                break
+            end = piece.offset + piece.size
+    return end
 
 
 def _stretch(reader: torchzip_polite.Reader, piece: torchzip_select.Piece, skip: int, sink: Sink) -> None:
@@ -123,6 +167,9 @@ def wire(request: dict[str, Any]) -> None:
     """Answer a receiver: marker, blocks, one line of JSON."""
     out = os.dup(1)
     os.dup2(2, 1)
+
+    with contextlib.suppress(OSError):  # where it is a pipe that may be wider: a tenth of the turns
+        fcntl.fcntl(out, F_SETPIPE_SZ, 1 << 20)
 
     def block(data: Any) -> None:
         write(out, struct.pack("<I", len(data)))
