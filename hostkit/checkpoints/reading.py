@@ -12,6 +12,7 @@ from hostkit.errors import ProtocolError
 from hostkit.transport.base import Transport
 from hostkit.transport.program import run_program
 
+LIST_BUDGET = 20.0  # seconds for what several checkpoints hold
 BUDGET = 120.0  # seconds; 242 records take a few hundredths, 71 thousand about ten
 
 
@@ -60,9 +61,13 @@ def list_checkpoints(
 def summaries(
     transport: Transport, python: str, paths: list[str], layout: Layout
 ) -> dict[str, tuple[int | None, int | None]]:
-    """Return the step inside and the bytes of the weights of several checkpoints, in one round trip."""
+    """Return the step inside and the bytes of the weights of several checkpoints, in one round trip.
+
+    Those that are not reached in time are left out: the first of the paths come first.
+    """
     weights = list(layout.weights)
     request: dict[str, Any] = {"op": "summaries", "paths": paths, "names": weights, **layout.request()}
+    request["seconds"] = LIST_BUDGET
     reply = run_program(transport, python, "torchzip", request, timeout=BUDGET, retry=True)
     found: dict[str, tuple[int | None, int | None]] = {}
     for one in reply.get("summaries", []):

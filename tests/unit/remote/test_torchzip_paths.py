@@ -178,3 +178,37 @@ def test_a_dictionary_that_is_its_own_part_many_times_over_is_walked_once(tmp_pa
         inner = {str(number): inner for number in range(40)}
     path = save(tmp_path / "c.pt", {"mine": {**tensors(), "bomb": inner}})
     assert torchzip_stream.plan(path, ["mine"], harness=True)["code"] is None
+
+
+def test_a_list_that_takes_too_long_is_cut_after_its_first(tmp_path: Path) -> None:
+    paths = [save(tmp_path / f"{number}.pt", {"drafter": tensors(), "step": number}) for number in (1, 2, 3)]
+    asked = {"op": "summaries", "paths": paths}
+    assert [one["step"] for one in torchzip.serve(asked)["summaries"]] == [1, 2, 3]
+    assert [one["step"] for one in torchzip.serve(asked | {"seconds": 0.0})["summaries"]] == [1]
+
+
+def test_the_bundled_harness_reads_what_was_taken_out_of_a_foreign_layout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    from hostkit.checkpoints.fitting import expected
+    from tests.unit.checkpoints.test_fitting import CONFIG, FLAT
+
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[3] / "remote_payloads" / "dflash"))
+    import drafter_files
+
+    named = {
+        f"_orig_mod.module.student.net.{name}": torch.randn(shape).to(torch.bfloat16)
+        for name, shape in expected(FLAT).items()
+    }
+    config = CONFIG | {"vocab_size": 300, "num_target_layers": 6, "rms_norm_eps": 1e-6, "rope_theta": 1e6}
+    whole = named | tensors(before="_orig_mod.target.")
+    saved = {"state": {"model": whole}, "config": config, "loop": {"n": 7}}
+    path = save(tmp_path / "c.pt", saved)
+    found = take(path, ["state.model.student"], step="loop.n", strip=["net."], harness=True)
+    assert sorted(found["draft_state_dict"]) == sorted(expected(FLAT))
+    (tmp_path / "staged.pt").write_bytes(Path(path + ".out").read_bytes())
+    read, weights, about = drafter_files.read_drafter(tmp_path / "staged.pt")
+    drafter_files.check_tensors(weights, drafter_files.expected_shapes(read), "here")
+    assert about.step == 7
