@@ -103,10 +103,10 @@ def progress_words(event: dict[str, Any]) -> str:
     if kind != "progress":
         return ""
     words = f"{event.get('phase')} {event.get('done')}/{event.get('of')}"
-    rate = event.get("rate")
+    rate, missing = event.get("tokens_per_s"), event.get("missing")
     if isinstance(rate, int | float):
-        words += f", {rate:.1f} {event.get('unit', 'per second')}"
-    return words
+        words += f", {rate:.1f} tokens/s"
+    return words + (f", {missing} is missing" if missing else "")
 
 
 def follow(
