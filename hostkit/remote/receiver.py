@@ -16,21 +16,21 @@ import stat
 import time
 from typing import Any, Callable
 
+import copy_tools
 import low_priority
 import receiver_copy
 import receiver_keep
 import slow_lane
-import torchzip_inspect
 import torchzip_verify
 from receiver_place import MANIFEST, Claim, Place, RefusedError, room
 
 NEEDS = (
+    "copy_tools",
     "low_priority",
     "receiver_copy",
     "receiver_keep",
     "receiver_place",
     "slow_lane",
-    "torchzip_inspect",
     "torchzip_verify",
 )
 
@@ -43,7 +43,7 @@ def prepare(place: Place, request: dict[str, Any]) -> dict[str, Any]:
         going = receiver_keep.going(*of)
     return {
         "going": going,
-        "tools": torchzip_inspect.tools(),
+        "tools": copy_tools.tools(),
         "room": room(place.folder),
         "arrived": place.arrived(),
         "holder": place.holder(),

@@ -10,7 +10,6 @@ import errno
 import json
 import os
 import select
-import shutil
 import subprocess
 import sys
 import threading
@@ -18,22 +17,22 @@ import time
 from typing import IO, Any, Callable
 
 import completeness
+import copy_tools
 import leash
 import receiver_files
 import receiver_proof
 import receiver_selection
-import torchzip_inspect
 import wire
 from receiver_place import Claim, Place, RefusedError, need_room
 
 NEEDS = (
     "completeness",
+    "copy_tools",
     "leash",
     "receiver_files",
     "receiver_place",
     "receiver_proof",
     "receiver_selection",
-    "torchzip_inspect",
     "wire",
 )
 
@@ -229,7 +228,7 @@ def _served(place: Place, request: dict[str, Any], claim: Claim, carrier: Carrie
     words = _words()
     if words[1:2] != ["--server"] or "--sender" in words or words[-1] != ".":
         raise RefusedError("usage", "that is no rsync which sends: %r" % words)
-    rsync = torchzip_inspect.tools()["rsync"] or shutil.which("rsync")
+    rsync = copy_tools.tools()["rsync"]
     if rsync is None:
         raise RefusedError("cannot-create", "rsync is missing")
     server = leash.Child(

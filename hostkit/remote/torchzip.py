@@ -22,6 +22,7 @@ from typing import Any, Callable, Iterable
 
 import completeness
 import completeness_formats
+import copy_tools
 import torchzip_archive
 import torchzip_inspect
 import torchzip_stream
@@ -35,6 +36,7 @@ from torchzip_select import more_of
 NEEDS = (
     "completeness",
     "completeness_formats",
+    "copy_tools",
     "torchzip_archive",
     "torchzip_inspect",
     "torchzip_pickle",
@@ -109,7 +111,7 @@ def inspect(
     """Return `check`, and what the checkpoint holds. `weights`: tell the tensors of these top-level keys only."""
     seen = check(path, marker)
     seen["files"] = torchzip_inspect.files(path)
-    seen["tools"] = torchzip_inspect.tools()
+    seen["tools"] = copy_tools.tools()
     if seen["code"] is not None:
         return seen
     wanted = None if weights is None else set(weights)

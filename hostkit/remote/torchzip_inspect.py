@@ -18,27 +18,26 @@ import torchzip_paths
 from torchzip_archive import Archive
 from torchzip_pickle import MAX_BYTES
 
-NEEDS = ("completeness", "torchzip_archive", "torchzip_contents", "torchzip_paths", "torchzip_pickle")
+NEEDS = (
+    "completeness",
+    "copy_tools",
+    "torchzip_archive",
+    "torchzip_contents",
+    "torchzip_paths",
+    "torchzip_pickle",
+)
 
 TENSORS_TOLD = 20_000
 STEP_NAMES = ("step", "global_step", "iteration", "iter", "num_steps", "steps")
 CONFIG_CAP = 4 << 20
 
 
-def tools() -> dict[str, str | None]:
-    """Return where the programs are that a copy uses; None where there is none."""
-    import shutil  # slow to load, and not always needed
-
-    more = ["/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin"]  # pct exec gives a PATH of its own
-    path = os.pathsep.join([os.environ.get("PATH", ""), *more])
-    return {name: shutil.which(name, path=path) for name in ("rsync", "nice", "ionice")}
-
-
 def files(path: str) -> list[dict[str, Any]]:
     """Return every file of the checkpoint by its path below it, so that the copy can be asked for by name."""
     out = []
     base = path if os.path.isdir(path) else os.path.dirname(path)
-    for name in completeness.payload(path):
+    of_index = path.endswith(".index.json") and not os.path.isdir(path)
+    for name in [path, *_parts(path)] if of_index else completeness.payload(path):
         try:
             look = os.stat(name)
         except OSError:
@@ -67,8 +66,8 @@ def contents(path: str, form: str, wanted: set[str] | None, named: Named) -> dic
     elif form == "torch-legacy":
         inside = _from_tree(torchzip_archive.legacy(path), wanted, told, metadata, None, named)
     elif form == "dcp":
-        with open(os.path.join(path, ".metadata"), "rb") as file:
-            tree, _ = torchzip_contents.load(file.read(MAX_BYTES + 1))
+        raw = completeness.read_part(os.path.join(path, ".metadata"), 0, MAX_BYTES + 1)
+        tree, _ = torchzip_contents.load(raw)
         told["globals"] = tree.foreign
         told["top"] = [_entry(key, [], None) for key, _ in tree.top()]
     else:
@@ -123,16 +122,19 @@ def _from_safetensors(
     metadata: dict[str, Any],
     named: Named,
 ) -> Any:
-    parts = [path]
-    if os.path.isdir(path):
-        parts = completeness.folder_parts(path)[1]
-    elif path.endswith(".index.json"):
-        parts = completeness.shards(path)
-
+    base = path if os.path.isdir(path) else os.path.dirname(path)
+    parts = _parts(path)
+    told["parts"] = [os.path.relpath(file, base) for file in parts]
     found: list[dict[str, Any]] = []
-    for file in parts:
-        if not file.endswith(".safetensors") and form != "safetensors":
-            continue  # older folders hold torch files: their names are in the index alone
+    for file, name_of_file in zip(parts, told["parts"]):  # noqa: B905 (3.8 has no strict=)
+        kind = "safetensors" if form == "safetensors" else completeness.sniff(file)
+        if kind != "safetensors":  # as folders of older transformers hold
+            tree = _torch_tree(file, kind)
+            told["globals"] = sorted({*told["globals"], *tree.foreign})
+            for one in tree.tensors(tree.root):
+                storage = name_of_file + ":" + one["storage"]
+                found.append(dict(one, path=[".".join(one["path"])], storage=storage))
+            continue
         header = completeness.safetensors_header(file)
         for name, entry in header.items():
             if name == "__metadata__":
@@ -146,7 +148,7 @@ def _from_safetensors(
                     "shape": entry["shape"],
                     "dtype": _SAFETENSORS.get(dtype, dtype),
                     "bytes": end - begin,
-                    "storage": os.path.basename(file) + ":" + name,
+                    "storage": name_of_file + ":" + name,
                     "storage_bytes": end - begin,
                 }
             )
@@ -161,6 +163,20 @@ def _from_safetensors(
         one for one in found if wanted is None or one["path"][0].split(".")[0] in wanted
     ] or found
     return metadata.get(named.step) if named.step is not None else None
+
+
+def _parts(path: str) -> list[str]:
+    """Return the files that hold the model."""
+    if os.path.isdir(path):
+        return completeness.folder_parts(path)[1]
+    return completeness.shards(path) if path.endswith(".index.json") else [path]
+
+
+def _torch_tree(file: str, kind: str | None) -> torchzip_contents.Tree:
+    if kind == "torch-legacy":
+        return torchzip_archive.legacy(file)
+    with Archive(file) as archive:
+        return torchzip_archive.tree(archive)
 
 
 _SAFETENSORS = {
