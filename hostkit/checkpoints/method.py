@@ -109,5 +109,6 @@ def _not_worth(contents: Contents, tensors: list[TensorFacts]) -> str | None:
 
 
 def _of_model(contents: Contents, file: File) -> bool:
-    shards = {tensor.storage.partition(":")[0] for tensor in contents.tensors}
+    # by the tensors alone, shards would be lost of a model with more tensors than are told
+    shards = {*contents.parts, *(tensor.storage.partition(":")[0] for tensor in contents.tensors)}
     return file.name in shards or ("/" not in file.name and file.name.endswith(MODEL_FILES))

@@ -92,6 +92,7 @@ class Contents(Value):
     writer: bool | None = None
     step: int | None = Field(None, description="the step that it holds, which its name need not agree with")
     files: tuple[File, ...] = ()
+    parts: tuple[str, ...] = ()  # which of them hold the model, of a folder or an index
     top: tuple[Entry, ...] = ()
     tensors: tuple[TensorFacts, ...] = ()
     tensors_left_off: int = 0

@@ -342,3 +342,30 @@ def test_a_folder_whose_clock_is_ahead_is_taken_where_no_writer_has_it(tmp_path:
     weights = safetensors_file(folder / "model.safetensors")
     os.utime(weights, (future, future))
     assert look(folder)["complete"] is True
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_a_folder_of_older_torch_files_tells_its_tensors_and_which_files_hold_them(
+    tmp_path: Path, legacy: bool
+) -> None:
+    import torch
+
+    folder = tmp_path / "step_9"
+    folder.mkdir()
+    for number in (1, 2):
+        state = {f"layers.{number}.weight": torch.ones(3, number)}
+        path = folder / f"pytorch_model-0000{number}-of-00002.bin"
+        torch.save(state, path, _use_new_zipfile_serialization=not legacy)
+        old(path)
+    (folder / "optimizer.pt").write_bytes(b"x" * 100)
+    index = folder / "pytorch_model.bin.index.json"
+    names = {f"layers.{number}.weight": f"pytorch_model-0000{number}-of-00002.bin" for number in (1, 2)}
+    index.write_text(json.dumps({"weight_map": names}))
+    for path in (folder, index):
+        reply = torchzip.inspect(str(path))
+        assert (reply["code"], reply["parts"]) == (None, sorted(names.values()))
+        assert [(one["path"], one["shape"]) for one in reply["tensors"]] == [
+            (["layers.1.weight"], [3, 1]),
+            (["layers.2.weight"], [3, 2]),
+        ]
+    assert sorted(one["name"] for one in reply["files"]) == sorted([*names.values(), index.name])
