@@ -15,6 +15,7 @@ from durable import write_json
 from prompts import Prompt
 from refusal import Refused
 from samples import render
+from target_identity import read_object
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,7 @@ def stop_tokens(folder: Path) -> list[int]:
     for name in ("generation_config.json", "config.json"):
         file = folder / name
         if file.is_file():
-            document = json.loads(file.read_text(encoding="utf-8"))
+            document = read_object(file)
             for place in (document, document.get("text_config") or {}):
                 value = place.get("eos_token_id")
                 if value is not None:

@@ -23,10 +23,7 @@ def identify(folder: Path) -> Dict[str, Any]:
     config_file = folder / "config.json"
     if not config_file.is_file():
         raise Refused(f"{folder}: no target here (config.json is missing)", "give the folder of the model")
-    try:
-        config = json.loads(config_file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise Refused(f"{config_file}: not JSON: {error}") from None
+    config = read_object(config_file)
     text = config.get("text_config") or config
     weights = sorted(folder.glob("*.safetensors"))
     parts = {
@@ -43,6 +40,17 @@ def identify(folder: Path) -> Dict[str, Any]:
         "dtype": text.get("dtype") or text.get("torch_dtype") or config.get("dtype"),
         **parts,
     }
+
+
+def read_object(file: Path) -> Dict[str, Any]:
+    """The JSON object in one of a target's files, or a refusal that names it."""
+    try:
+        document = json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise Refused("{}: not JSON: {}".format(file, error), "copy the whole model folder") from None
+    if not isinstance(document, dict):
+        raise Refused("{}: not a JSON object".format(file), "copy the whole model folder")
+    return document
 
 
 def vocabulary_files(folder: Path) -> List[Path]:
@@ -62,7 +70,7 @@ def _template(folder: Path) -> Optional[str]:
         return _hash(file.read_bytes())
     for name in ("chat_template.json", "tokenizer_config.json"):
         if (folder / name).is_file():
-            found = json.loads((folder / name).read_text(encoding="utf-8")).get("chat_template")
+            found = read_object(folder / name).get("chat_template")
             if found:
                 return _hash(json.dumps(found).encode() if not isinstance(found, str) else found.encode())
     return None

@@ -238,3 +238,17 @@ def test_a_prompts_file_that_is_no_file_is_refused(tmp_path: Path, make: Any) ->
         make(tmp_path / "x.jsonl")
     with pytest.raises(Refused, match=r"x\.jsonl: (cannot be read|no such file)"):
         prompts.read(tmp_path / "x.jsonl")
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json"])
+@pytest.mark.parametrize("content", ["[]", "{", ""])
+def test_a_damaged_file_of_the_target_is_named(
+    look: Look, target_folder: Path, tmp_path: Path, name: str, content: str
+) -> None:
+    folder = tmp_path / "target"
+    shutil.copytree(target_folder, folder)
+    (folder / "chat_template.jinja").unlink()
+    (folder / name).write_text(content)
+    status, document = look(target=folder)
+    assert status == 1
+    assert [m["why"] for m in document["missing"] if name in m["why"]]
