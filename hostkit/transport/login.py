@@ -12,6 +12,7 @@ import paramiko
 from paramiko.agent import AgentKey, AgentSSH
 
 from hostkit.errors import AuthError, RemoteTimeoutError
+from hostkit.transport import keyfiles
 from hostkit.transport.resolve import Endpoint
 
 AGENT_ANSWERS = 5.0  # seconds
@@ -105,8 +106,10 @@ class Login:
             what = f"the key {locked} needs a passphrase, and {offers.agent}"
             hint = "ssh-add it, or name a key without a passphrase with `identity:`"
         else:
-            files = ", ".join(str(path) for path in offers.missing) or "none"
-            what = f"no key to offer for user {user}: no such file {files}; {offers.agent}"
+            files = ", ".join(str(path) for path in offers.missing)
+            what = (
+                f"no key to offer for user {user}: {f'no such file {files}; ' if files else ''}{offers.agent}"
+            )
             hint = "name a key with `identity:` in the inventory"
         if offers.unusable:
             hint += f". Not usable: {'; '.join(offers.unusable)}"
@@ -144,7 +147,7 @@ class Login:
     def _load(self, path: Path, held: list[AgentKey]) -> paramiko.PKey | None:
         public = path.with_name(path.name + ".pub")
         try:
-            return paramiko.PKey.from_path(path)
+            return keyfiles.load(path)
         except (FileNotFoundError, NotADirectoryError):
             if not public.exists():
                 self._offers.missing.append(path)
@@ -157,8 +160,8 @@ class Login:
             TypeError,
         ):  # TypeError: cryptography's word for "encrypted"
             pass
-        except (paramiko.SSHException, ValueError, OSError) as error:
-            self._offers.unusable.append(f"{path} ({type(error).__name__})")
+        except (paramiko.SSHException, ValueError, OSError):
+            self._offers.unusable.append(f"{path} {keyfiles.what_it_is(path)}")
             return None
         # encrypted, or only its public half is here: an agent may hold it
         with contextlib.suppress(OSError, IndexError):

@@ -228,9 +228,52 @@ def test_a_locked_key_of_the_old_format_is_a_locked_key(
     key.write_text("this is no key\n")
     with (
         reach("a", a=fleet.host("outer", identity=str(key))) as transport,
-        pytest.raises(AuthError, match="Not usable"),
+        pytest.raises(AuthError, match="no private key"),
     ):
         transport.run(["true"])
+
+
+@pytest.mark.report("e17")
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("ssh-ed25519 AAAAC3Nza me@laptop\n", "key.pub is a public key; name the private one, {folder}/key"),
+        ("ssh-ed25519-cert-v01@openssh.com AAAAIHNz me\n", "is a public key"),
+        ("PuTTY-User-Key-File-3: ssh-ed25519\nEncryption: none\n", "is a PuTTY key"),
+        ("", "is empty"),
+        ("-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNza", "is no private key, or a damaged one"),
+    ],
+    ids=["public", "certificate", "PuTTY", "empty", "cut"],
+)
+def test_a_file_that_is_no_private_key_is_called_by_its_name(
+    fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, said: str
+) -> None:
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    key = tmp_path / "key.pub"
+    key.write_text(text)
+    with (
+        reach("a", a=fleet.host("outer", identity=str(key))) as transport,
+        pytest.raises(AuthError) as caught,
+    ):
+        transport.run(["true"])
+    assert said.format(folder=tmp_path) in str(caught.value)
+    assert "no such file" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["rsa", "ecdsa", "ed25519"])
+def test_a_key_as_openssl_writes_it_logs_in_as_by_openssh(
+    fleet: Fleet, own: Any, tmp_path: Path, kind: str
+) -> None:
+    from cryptography.hazmat.primitives import serialization
+
+    keygen(tmp_path / "id", "-t", kind)
+    loaded = serialization.load_ssh_private_key((tmp_path / "id").read_bytes(), password=None)
+    plain = serialization.NoEncryption()
+    form = serialization.PrivateFormat.PKCS8
+    (tmp_path / "pkcs8").write_bytes(loaded.private_bytes(serialization.Encoding.PEM, form, plain))
+    server = own("server")
+    with reach("a", a=client(fleet, server, identity=str(tmp_path / "pkcs8"))) as transport:
+        assert transport.run(["true"]).ok
 
 
 def test_a_key_that_is_not_there_is_named(
