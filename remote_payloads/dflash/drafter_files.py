@@ -16,10 +16,11 @@ import torch
 from torch import Tensor
 
 import checkpoint
-from draft_config import DraftConfig, read_document
+from draft_config import DraftConfig
 from drafter import Drafter
+from drafter_places import config_beside, parse_config, weights_file
 from durable import write_durably
-from foreign_layouts import from_speculators, is_speculators, step_of
+from foreign_layouts import drafters_own, is_speculators, step_of
 from refusal import Refused
 
 PREFIXES = ("module.", "_orig_mod.", "draft_model.", "model.")
@@ -59,7 +60,7 @@ def load_drafter(path: Path, dtype: torch.dtype = torch.float32) -> LoadedDrafte
 
 def read_drafter(path: Path) -> tuple[DraftConfig, dict[str, Tensor], LoadedDrafter]:
     """Config, tensors under their bare names, and the file's own account, without building a module."""
-    file = _file_of(path)
+    file = weights_file(path)
     if file.suffix == ".safetensors":
         tensors, document, loaded = _safetensors(file), None, _empty("published")
     else:
@@ -69,12 +70,12 @@ def read_drafter(path: Path) -> tuple[DraftConfig, dict[str, Tensor], LoadedDraf
         known = saved.get("format") == checkpoint.FORMAT
         loaded = _empty(checkpoint.FORMAT if known else "torch", step_of(saved), about)
     if not isinstance(document, dict):
-        document = _config_beside(file)
+        document = config_beside(file)
     tensors = _bare_names(tensors, file)
     if is_speculators(document):
-        document, tensors = from_speculators(document, tensors)
+        tensors = drafters_own(tensors)
         loaded.format = "speculators (untested)"
-    return DraftConfig.parse(document), tensors, loaded
+    return parse_config(document), tensors, loaded
 
 
 def expected_shapes(config: DraftConfig) -> dict[str, tuple[int, ...]]:
@@ -124,28 +125,6 @@ def export(config: DraftConfig, tensors: dict[str, Tensor], folder: Path) -> Non
 
 def _empty(kind: str, step: int | None = None, about: dict[str, Any] | None = None) -> LoadedDrafter:
     return LoadedDrafter(None, kind, step, about or {})  # type: ignore[arg-type]
-
-
-def _file_of(path: Path) -> Path:
-    if not path.exists():
-        raise Refused(f"{path}: no such file or folder")
-    if path.is_file():
-        return path
-    for name in ("model.safetensors", checkpoint.NAME, "training_state.pt", "pytorch_model.bin"):
-        if (path / name).is_file():
-            return path / name
-    shards = sorted(path.glob("*.safetensors"))
-    if len(shards) == 1:
-        return shards[0]
-    raise Refused(f"{path}: no drafter in this folder", "model.safetensors or checkpoint.pt is looked for")
-
-
-def _config_beside(file: Path) -> dict[str, Any]:
-    places = (file.parent / "config.json", file.parent.parent / "config.json")
-    beside = next((place for place in places if place.is_file()), None)
-    if beside is None:
-        raise Refused(f"{file}: holds no drafter config, and there is no config.json beside it")
-    return read_document(beside)
 
 
 def _safetensors(file: Path) -> dict[str, Tensor]:

@@ -28,7 +28,7 @@ from api_client import Api
 from belonging import misfits
 from cache_keys import feature_file, feature_key, reference_file, reference_key
 from draft_config import DraftConfig
-from plain_pickle import plain_values
+from drafter_places import config_without_torch, parse_config
 from refusal import Refused
 from target_identity import identify, vocabulary_files
 
@@ -115,20 +115,11 @@ class Preflight:
         path = self.args.checkpoint
         try:
             if self.args.drafter_config is not None:
-                self.config = DraftConfig.parse(_given(self.args.drafter_config))
+                self.config = parse_config(_given(self.args.drafter_config))
             elif path is None:
                 raise Refused("neither --checkpoint nor --drafter-config is given")
-            elif path.is_dir() and (path / "config.json").is_file():
-                self.config = DraftConfig.read(path)
             else:
-                file = path / "checkpoint.pt" if path.is_dir() else path
-                if not file.is_file():
-                    raise Refused("{}: no such checkpoint".format(file))
-                beside = file.parent / "config.json"
-                saved = plain_values(file).get("config") if file.suffix != ".safetensors" else None
-                self.config = (
-                    DraftConfig.parse(saved) if isinstance(saved, dict) else DraftConfig.read(beside)
-                )
+                self.config = config_without_torch(path)
         except Refused as refused:
             self._miss("checkpoint", refused.what, refused.hint or "a drafter that this harness loads")
             return

@@ -18,6 +18,7 @@ from belonging import misfits
 from draft_config import DraftConfig
 from drafter import Drafter
 from drafter_files import export, load_drafter, read_drafter
+from drafter_places import config_without_torch
 from plain_pickle import plain_values
 from refusal import Refused
 
@@ -76,6 +77,9 @@ def test_a_bare_state_dict_takes_the_config_beside_it(
         load_drafter(tmp_path / "weights.pt")
     (tmp_path / "config.json").write_text(json.dumps(small_config.document()))
     assert load_drafter(tmp_path / "weights.pt").config == small_config
+    for zipped in (True, False):
+        torch.save(tensors, tmp_path / "weights.pt", _use_new_zipfile_serialization=zipped)
+        assert config_without_torch(tmp_path / "weights.pt") == small_config
 
 
 def drop(t: dict[str, Any]) -> None:
@@ -262,7 +266,7 @@ def test_a_speculators_checkpoint_has_its_taps_lowered_by_one(
     assert loaded.format == "speculators (untested)"
     assert loaded.config.target_layer_ids == small_config.target_layer_ids
     export(loaded.config, tensors, tmp_path / "out")
-    assert DraftConfig.read(tmp_path / "out") == loaded.config
+    assert DraftConfig.read(tmp_path / "out") == loaded.config == config_without_torch(tmp_path)
     assert torch.equal(loaded.drafter.fc.weight, tensors["fc.weight"])
 
 
@@ -271,6 +275,8 @@ def test_a_speculators_checkpoint_has_its_taps_lowered_by_one(
     [
         ({"sample_from_anchor": True}, "DSpark"),
         ({"aux_hidden_state_layer_ids": None}, "aux_hidden_state_layer_ids is missing"),
+        ({"aux_hidden_state_layer_ids": ["1"]}, "no list of layers"),
+        ({"transformer_layer_config": [1]}, "transformer_layer_config is not an object"),
         ({"draft_vocab_size": 20}, "vocabulary of its own"),
         ({"speculators_model_type": "eagle3"}, "eagle3"),
         ({"transformer_layer_config": {"layer_types": ["sliding_attention"]}}, "window means something else"),
@@ -307,6 +313,7 @@ def test_a_specforge_folder_gives_step_and_weights(
     loaded = load_drafter(folder)
     assert loaded.step == 600
     assert loaded.config == small_config
+    assert config_without_torch(folder) == small_config
 
 
 def test_the_export_command_writes_what_the_checkpoint_holds(
