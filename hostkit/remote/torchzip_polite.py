@@ -15,9 +15,10 @@ from typing import Any, Iterator
 
 NEEDS = ()
 
-BLOCK = 4 << 20
+BLOCK = 1 << 20  # fits a cache, so that what is read is still there to be summed and written
 LEAST = 16 << 10
-AHEAD = 2  # blocks that the kernel is asked for before they are read
+WRITTEN = 16 << 20  # bytes that the disk is told of at once
+AHEAD = 8  # blocks that the kernel is asked for before they are read
 FOREIGN = 64 << 10  # a block with less than this in memory was nobody's
 _CACHESTAT = 451  # on every architecture since the numbers were made equal
 
@@ -119,7 +120,7 @@ class Writer:
             count = os.write(self.descriptor, view)
             view = view[count:]
             self.at += count
-        if self.begin is not None and self.at - self.begun >= 4 * BLOCK:
+        if self.begin is not None and self.at - self.begun >= WRITTEN:
             self.begin(
                 self.descriptor, self.begun, self.at - self.begun, 2
             )  # SYNC_FILE_RANGE_WRITE: does not wait

@@ -1,9 +1,9 @@
 """Staging from ct200 to ct129 through ssh and `pct exec`, against a plain rsync of the whole file; on the real fleet.
 
-    python tests/bench/bench_staging_fleet.py [ROUNDS [MEBIBYTES]]          (as root)
+    python tests/bench/bench_staging_fleet.py [ROUNDS [MEBIBYTES]]          (as root; 5 rounds of 3885 MiB)
 
 Both pull on ct129, in turn, from a cold page cache; then once more beside a busy loop in ct200, to tell what it keeps
-of its rate with nothing else.
+of its rate with nothing else. Says where hostkit's time goes. The exit status is 1 where a budget is not reached.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ class Loop:
 
 def main() -> int:
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
-    mebibytes = int(sys.argv[2]) if len(sys.argv) > 2 else 1400
+    mebibytes = int(sys.argv[2]) if len(sys.argv) > 2 else 3885
+    missed, inside = 0, []
     fleet = Fleet.up(60)
     try:
         source = fleet.root("ct200") / "workspace/checkpoints/step_4000/checkpoint.pt"
@@ -73,7 +74,9 @@ def main() -> int:
             if way == "hostkit":
                 done = fleet.hostkit("stage", *flags, "--folder", f"/root/eval/{name}", "--json", timeout=600)
                 assert done.returncode == 0, done.stdout + done.stderr
-                assert json.loads(done.stdout)["method"] == "weights"
+                told = json.loads(done.stdout)
+                assert told["method"] == "weights"
+                inside.append(float(told.get("seconds", 0)))
             else:
                 fleet.sh("ct129", ["mkdir", "-p", f"/root/eval/{name}"])
                 words = [*plain, "--whole-file", "--fsync", f"/root/eval/{name}/"]
@@ -103,12 +106,21 @@ def main() -> int:
                 f"  {way:8} {statistics.median(took[way]):6.2f} s   a busy loop in ct200 keeps {rate:.2f} of its rate"
             )
         pairs = zip(took["rsync"], took["hostkit"], strict=True)
+        found = {
+            "wall, rsync / hostkit": (statistics.median(one / other for one, other in pairs), 5.0),
+            "rate that the busy loop keeps": (statistics.median(kept["hostkit"]), 0.95),
+        }
+        for what, (value, budget) in found.items():
+            good = value >= budget
+            missed += not good
+            print(f"  {what:32} {value:6.2f}   at least {budget:g}   {'reached' if good else 'NOT REACHED'}")
+        copied = statistics.median(inside)
         print(
-            f"  rsync / hostkit {statistics.median(one / other for one, other in pairs):.2f} (budget: at least 5)"
+            f"  of hostkit's {statistics.median(took['hostkit']):.2f} s, {copied:.2f} s are the copy itself"
         )
     finally:
         fleet.down()
-    return 0
+    return 1 if missed else 0
 
 
 if __name__ == "__main__":
