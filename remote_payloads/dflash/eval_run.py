@@ -113,7 +113,9 @@ class Evaluation:
             emit("progress", phase="blocks", done=len(kept), of=len(references), kept=len(kept))
         todo = [r for r in references if r.prompt_id not in kept]
         measured = self._evaluators(todo) if todo else None
-        done, differing = [], []
+        results: list[PromptResult] = []
+        differing: list[Compared] = []
+        done = len(kept)
         for reference in references:
             found = kept.get(reference.prompt_id)
             if found is None:
@@ -121,20 +123,15 @@ class Evaluation:
                 found = self._one(measured, inputs, reference)
                 if not args.smoke:
                     records.keep(reference, *found)
-                emit(
-                    "progress",
-                    phase="blocks",
-                    done=len(kept) + 1 + len(done),
-                    of=len(references),
-                    prompt=reference.prompt_id,
-                )
-            done.append(found[0])
-            differing.append(found[1])
-        counts = [c for c in differing if c is not None]
+                done += 1
+                emit("progress", phase="blocks", done=done, of=len(references), prompt=reference.prompt_id)
+            results.append(found[0])
+            if found[1] is not None:
+                differing.append(found[1])
         if args.compare_dtypes:
-            changed, of = sum(c for c, _ in counts), sum(o for _, o in counts)
+            changed, of = sum(c for c, _ in differing), sum(o for _, o in differing)
             self.dtype_check = {"against": _name(self._other()), "changed": changed, "of": of}
-        return done
+        return results
 
     def _records(self) -> BlockRecords:
         args = self.args

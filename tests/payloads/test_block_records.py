@@ -86,6 +86,8 @@ def test_a_run_interrupted_at_any_prompt_goes_on_there(
         assert measured == [f"held-{number}"]
         told = [line["kept"] for line in lines if "kept" in line]
         assert told == ([number] if number else [])
+        counted_up = [line["done"] for line in lines if line.get("phase") == "blocks"]
+        assert counted_up == list(range(number or 1, min(number + 1, 4) + 1))
     assert figures(tmp_path) == whole
     document = json.loads((tmp_path / "result.json").read_text())
     assert document["provenance"]["prompts_from_records"] == 3
