@@ -72,13 +72,14 @@ def choose_method(
         if method == "auto" and not (brought or trim)
         else None
     )
-    if contents.format != "torch-zip":
+    named = contents.format == "safetensors" and layout.weights and not brought
+    if contents.format != "torch-zip" and not named:
         why = f"tensors cannot be taken out of {contents.format}"
     elif not keys and not trim:
         why = "the weights are under no key of their own"
     if why is None:
         request = {"op": "plan", "path": contents.path, "keys": keys or None, "harness": not own_harness}
-        request |= layout.request() | {"trim": trim, "rate": rate}
+        request |= layout.request() | {"trim": trim, "rate": rate, "step_inside": contents.step}
         budget = BUDGET + ((contents.size or 0) / rate if trim and rate else 0)
         host = inventory.hosts[source]
         plan = run_program(

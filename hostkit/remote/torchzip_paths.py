@@ -217,7 +217,9 @@ class _Leaves:
             self.barren.add(id(value))
 
 
-def for_harness(picked: Picked, keys: list[str], step: str | None, strip: tuple[str, ...]) -> None:
+def for_harness(
+    picked: Picked, keys: list[str], step: str | None, strip: tuple[str, ...], step_inside: int | None = None
+) -> None:
     """Add the weights where the bundled harness looks for them, under bare names, and the step; no bytes more.
 
     Only where they are not there already: `drafter` at the top, with names that the harness strips itself.
@@ -236,5 +238,7 @@ def for_harness(picked: Picked, keys: list[str], step: str | None, strip: tuple[
         picked.out.pairs.append((HARNESS[0], weights))
     if step is not None and step != "step" and "step" not in top:
         value = value_at(Tree(picked.out, []), step, strip)
+        if tensor(value) is not None:
+            value = step_inside  # the harness reads numbers alone
         if isinstance(value, (int, str)):
             picked.out.pairs.append(("step", value))

@@ -34,6 +34,7 @@ NEEDS = (
     "torchzip_emit",
     "torchzip_paths",
     "torchzip_polite",
+    "torchzip_safetensors",
     "torchzip_trim",
 )
 
@@ -70,6 +71,7 @@ class Asked:
         harness: bool = False,
         trim: bool = False,
         rate: int | None = None,
+        step_inside: int | None = None,
     ) -> None:
         self.keys = keys
         self.exactly = exactly
@@ -77,11 +79,13 @@ class Asked:
         self.strip = tuple(strip)
         self.harness = harness
         self.trim = trim
+        self.step_inside = step_inside  # as it was read, where it is saved as a tensor
         self.rate = rate  # of what is read for the layout: bytes a second at most
 
     def document(self) -> dict[str, Any]:
         """Return it as a request says it."""
-        return {"step": self.step, "strip": list(self.strip), "harness": self.harness, "trim": self.trim}
+        names = ("step", "strip", "harness", "trim", "step_inside")
+        return {name: getattr(self, name) for name in names}
 
 
 class Piece:
@@ -114,8 +118,11 @@ class Layout:
         self.unviewed = 0
         self.cut: dict[str, tuple[int, int]] = {}
         self.identity = identity(path)
+        self._lay(path)
+
+    def _lay(self, path: str) -> None:
         with Archive(path) as archive:
-            emitter, made = self._selected(archive, asked)
+            emitter, made = self._selected(archive, self.asked)
             self._write(archive, emitter, made)
 
     def _selected(self, archive: Archive, asked: Asked) -> tuple[Emitter, bytes]:
@@ -135,7 +142,7 @@ class Layout:
         except MissingError as why:
             raise SelectError("missing-key", str(why), keys=why.there) from None
         if asked.harness and asked.keys:
-            torchzip_paths.for_harness(picked, asked.keys, asked.step, asked.strip)
+            torchzip_paths.for_harness(picked, asked.keys, asked.step, asked.strip, asked.step_inside)
         self.kept, self.dropped = picked.kept, picked.dropped
         cut = torchzip_trim.cuts(picked.out)
         emitter = Emitter(cut if asked.trim else None)
@@ -183,7 +190,7 @@ class Layout:
             if size and not crc:  # torch's compute_crc32=False records none
                 self.unrecorded += 1
             if end - first < size or (size and not crc):  # read twice, so that what comes has one
-                whole, part = _crc(archive.descriptor, offset, size, first, end, self.asked.rate)
+                whole, part = crc_of(archive.descriptor, offset, size, first, end, self.asked.rate)
                 if crc and whole != crc:
                     raise SelectError("crc", "record %s does not have its recorded CRC" % content)
                 offset, size, crc = offset + first, end - first, part
@@ -259,7 +266,7 @@ class Layout:
         }
 
 
-def _crc(descriptor: int, start: int, size: int, first: int, end: int, rate: int | None) -> tuple[int, int]:
+def crc_of(descriptor: int, start: int, size: int, first: int, end: int, rate: int | None) -> tuple[int, int]:
     """Return the CRC of a record, and that of the stretch of it which stays, in one reading."""
     reader, whole, part, at = torchzip_polite.Reader(descriptor, rate), 0, 0, 0
     for block in reader.blocks(start, size):
@@ -284,19 +291,23 @@ def identity(path: str, descriptor: int | None = None) -> dict[str, int]:
 
 def more_of(request: dict[str, Any]) -> dict[str, Any]:
     """Return what a request says of the selection besides its keys."""
-    return {key: request[key] for key in ("step", "strip", "harness", "trim", "rate") if key in request}
+    names = ("step", "strip", "harness", "trim", "rate", "step_inside")
+    return {key: request[key] for key in names if key in request}
 
 
 def lay_out(path: str, keys: list[str] | None, exactly: bool = False, **more: Any) -> Layout:
-    """Return the layout for a whole torch file. Raises SelectError, IncompleteError, PickleError, OSError.
+    """Return the layout for a whole file. Raises SelectError, IncompleteError, PickleError, OSError.
 
     What may be asked for is said at `Asked`.
     """
     seen = completeness.examine(path)
     if not seen["complete"]:
         raise IncompleteError(str(seen["reason"]))
+    if seen["format"] == "safetensors":
+        import torchzip_safetensors  # which knows of us
+
+        return torchzip_safetensors.SafetensorsLayout(path, Asked(keys, exactly, **more))
     if seen["format"] != "torch-zip":
-        raise SelectError(
-            "layout", "keys can be taken out of torch zip files only, not of %s" % seen["format"]
-        )
+        told = "keys can be taken out of torch zip and safetensors files only, not of %s" % seen["format"]
+        raise SelectError("layout", told)
     return Layout(path, Asked(keys, exactly, **more))
