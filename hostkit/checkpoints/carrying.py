@@ -55,10 +55,14 @@ def _lost(plan: StagePlan, reply: dict[str, Any]) -> UnreachableError:
     carrier = plan.source if plan.by == "push" else THIS_MACHINE
     told = last_lines(said)
     named = [hop for hop in plan.into if re.search(rf"\b{re.escape(hop)}\b", told)]
+    began = bool(reply["sender"])
+    hint = "the same command again goes on where it stopped"
+    if not began and plan.by == "push":
+        hint = f"the keys and known_hosts of {carrier} itself count here; `--by relay` uses this machine's"
+    what = "lost" if began else "did not reach"
     return UnreachableError(
-        f"{carrier} lost the receiver on {plan.destination}, or did not reach it ({reply['exit']})"
-        f"{': ' + told if told else ''}",
+        f"{carrier} {what} the receiver on {plan.destination} ({reply['exit']}){': ' + told if told else ''}",
         hop=named[0] if named else plan.destination,
         where=carrier,
-        hint="the same command again goes on where it stopped",
+        hint=hint,
     )
