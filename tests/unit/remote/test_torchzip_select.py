@@ -223,13 +223,18 @@ def test_a_format_without_a_directory_is_refused_by_name(tmp_path: Path) -> None
     assert (reply["code"], "torch-legacy" in reply["reason"]) == ("layout", True)
 
 
-def test_a_source_renamed_over_while_it_is_read_is_whole_and_said_to_be_gone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("act", ["renamed over", "removed"])
+def test_a_source_rotated_away_while_it_is_read_is_whole_and_said_to_be_gone(
+    tmp_path: Path, act: str
+) -> None:
     path = save(tmp_path / "c.pt")
     layout = torchzip_select.lay_out(str(path), ["drafter"])
     whole = sent(layout, path)
 
     def replace_then_take(data: Any) -> None:
-        if not out:
+        if not out and act == "removed":
+            path.unlink()
+        elif not out:
             (tmp_path / "new.pt").write_bytes(b"another")
             (tmp_path / "new.pt").rename(path)
         out.append(bytes(data))
@@ -246,7 +251,7 @@ def sent(layout: Any, path: Path, begin: int = 0) -> bytes:
     return b"".join(out)
 
 
-@pytest.mark.parametrize("act", ["in place", "truncating"])
+@pytest.mark.parametrize("act", ["its time", "in place", "truncating"])
 def test_a_source_that_is_written_while_it_is_read_is_refused(tmp_path: Path, act: str) -> None:
     path = save(tmp_path / "c.pt")
     layout = torchzip_select.lay_out(str(path), ["drafter"])
@@ -254,6 +259,9 @@ def test_a_source_that_is_written_while_it_is_read_is_refused(tmp_path: Path, ac
     def spoil(_data: Any) -> None:
         if act == "truncating":
             os.truncate(path, 100)
+        elif act == "in place":
+            with path.open("r+b") as file:
+                file.write(bytes(path.stat().st_size))
         else:
             os.utime(path, (1, 1))
 
