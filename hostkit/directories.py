@@ -12,9 +12,10 @@ from hostkit.errors import CannotCreateError
 _NAME = "hostkit"
 
 
-def state_directory() -> Path:
-    """Return the folder of journals and of jobs on this machine (`~/.local/state/hostkit`), created."""
-    return _private(platformdirs.user_state_path(_NAME, appauthor=False))
+def state_directory(*, create: bool = True) -> Path:
+    """Return the folder of journals and jobs on this machine (`~/.local/state/hostkit`), created unless it is read."""
+    path = platformdirs.user_state_path(_NAME, appauthor=False)
+    return _private(path) if create else path
 
 
 def data_directory(*, create: bool = True) -> Path:

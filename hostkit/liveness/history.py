@@ -28,7 +28,8 @@ def place(inventory: Inventory, name: str) -> Path:
     text = json.dumps(
         [what, run.model_dump(mode="json", include={"host", "process", "log", "checkpoints"})], sort_keys=True
     )
-    return state_directory() / "liveness" / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:12]}.json"
+    file = f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:12]}.json"
+    return state_directory(create=False) / "liveness" / file
 
 
 def recall(path: Path) -> Seen | None:
@@ -42,6 +43,7 @@ def recall(path: Path) -> Seen | None:
 def remember(path: Path, seen: Seen) -> None:
     """Keep a look, by rename. A place that cannot be written costs the memory, not the answer."""
     with contextlib.suppress(OSError, CannotCreateError):
+        state_directory()
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:

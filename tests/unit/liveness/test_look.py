@@ -267,6 +267,21 @@ def test_a_memory_that_cannot_be_written_costs_nothing_but_itself(tmp_path: Path
     assert look(through(inventory, ct200=replying(recorded())), inventory, "drafter").verdict == "RUNNING"
 
 
+@pytest.mark.report("h1", "h5")
+@pytest.mark.parametrize("place", ["/proc", "/etc/passwd", "/nonexistent/home"])
+def test_a_user_without_a_home_is_answered_all_the_same(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    monkeypatch.delenv("XDG_STATE_HOME")
+    monkeypatch.setenv("HOME", place)
+    if place == "/nonexistent/home":  # root may make any folder
+        monkeypatch.setattr(Path, "mkdir", _refuse)
+    inventory = fleet()
+    assert look(through(inventory, ct200=replying(recorded())), inventory, "drafter").verdict == "RUNNING"
+
+
+def _refuse(*_: Any, **__: Any) -> None:
+    raise PermissionError(13, "Permission denied")
+
+
 def test_runs_of_one_name_in_two_inventories_have_two_memories() -> None:
     one, two = fleet(script="a.py"), fleet(script="b.py")
     assert history.place(one, "drafter") != history.place(two, "drafter")
