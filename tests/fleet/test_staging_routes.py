@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -185,6 +186,25 @@ def test_from_one_container_to_another_through_two_hosts(fleet: Fleet, trained: 
     assert code == 0, staged
     assert (staged["by"], staged["route"]) == ("push", ["ct200-forward", "ct129", "pve", "ct201"])
     same_drafter(inside(fleet, "ct201", staged["path"]), trained)
+
+
+@pytest.mark.parametrize("words", [["--full"], []], ids=["full", "weights"])
+def test_a_container_pulls_from_an_ssh_host_with_keys_of_its_own(
+    fleet: Fleet, trained: Path, words: list[str]
+) -> None:
+    save(fleet, trained, 40, host="ct129")
+    open_road(fleet)
+
+    def turn_round(data: dict[str, Any]) -> None:
+        data["runs"]["drafter"].update(host="ct129")
+        data["evals"]["drafter"].update(host="ct200")
+
+    code, staged = hostkit_json(fleet, "stage", *words, inventory=fleet.inventory_with(turn_round))
+    assert code == 0, staged
+    assert (staged["by"], staged["route"]) == ("pull", ["ct129"])
+    there = inside(fleet, "ct200", staged["path"])
+    assert sha256(there) == staged["sha256"]
+    same_drafter(there, trained)
 
 
 @pytest.mark.report("f11")
