@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 from hostkit.tasks.command import Outcome, Session, command
 
 if TYPE_CHECKING:
-    from hostkit.checkpoints import Choice, StagePlan
+    from hostkit.checkpoints import Candidate, Choice, StagePlan
     from hostkit.checkpoints.timing import Expected
     from hostkit.checkpoints.ways import By
     from hostkit.liveness.status import TrainStatus
 
 JOURNAL_LINES = 5_000  # of the newest, in which a staging over the same route is looked for
+GOING = "a copy that has begun reads it to its end all the same, one that is cut then cannot go on"
 ALL_LINES = 100_000  # of the log's tail, in which a resume may be told of
 
 
@@ -111,10 +112,13 @@ def stage(
         trim=trim,
     )
     _guard(session, plan, status)
+    going = _goes_next(session, status, choice, chosen)
+    if going:
+        session.say(f"step {chosen.step} goes at the trainer's next save; {GOING}")
     journal = Journal()
     expected = expect(plan, journal.read(JOURNAL_LINES))
     if session.dry_run:
-        return _planned(plan, expected)
+        return _planned(plan, expected, going)
     journal.record(  # before it: a command may be cut amid it
         "stage",
         host=host,
@@ -229,6 +233,18 @@ def _destination(
     return run or (chosen.run if chosen else ""), host, posixpath.normpath(folder)
 
 
+def _goes_next(session: Session, status: TrainStatus, choice: Choice, chosen: Candidate) -> bool | None:
+    """Whether the trainer removes it at its next save; None where nothing says what it keeps."""
+    from hostkit.checkpoints.retention import goes_next, retention_of
+
+    argv = status.processes[0].argv if status.identity is not None else ()
+    retention = retention_of(session.inventory.runs[status.run].checkpoints, argv)
+    if retention is None:
+        return None
+    going = goes_next((one.candidate for one in choice.ranked), retention, status.step.next_save)
+    return chosen.path in {one.path for one in going}
+
+
 def _guard(session: Session, plan: StagePlan, status: TrainStatus) -> None:
     from hostkit.jobs.guard import check, protect
     from hostkit.plan import Plan
@@ -239,7 +255,7 @@ def _guard(session: Session, plan: StagePlan, status: TrainStatus) -> None:
     )
 
 
-def _planned(plan: StagePlan, expected: Expected) -> Outcome:
+def _planned(plan: StagePlan, expected: Expected, going: bool | None) -> Outcome:
     from hostkit.plan import Plan
 
     obstacles = plan.obstacles()
@@ -249,7 +265,7 @@ def _planned(plan: StagePlan, expected: Expected) -> Outcome:
             mode="json", exclude={"contents": True, "names": True, "selection": {"pieces"}}
         )
         | {"path": plan.path, "need": plan.need, "obstacles": [error.document() for error in obstacles]}
-        | {"expected": expected.model_dump(mode="json")}
+        | {"expected": expected.model_dump(mode="json"), "next_to_go": going}
     }
 
     def render(console: Any) -> None:

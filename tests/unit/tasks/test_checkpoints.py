@@ -167,6 +167,20 @@ def test_a_dry_run_foretells_a_time_only_after_a_staging_over_the_same_route(fle
     assert "nothing comes; what is there is proven again" in fleet.ask(*stage, "100", "--dry-run").stdout
 
 
+def test_a_checkpoint_that_goes_at_the_next_save_is_staged_with_a_word_about_it(fleet: Fleet) -> None:
+    fleet.save(100, small=True)
+    fleet.save(200, small=True)
+    fleet.checkpoints["keep"] = 2
+    told = {}
+    for step in ("100", "200"):
+        code, planned = fleet.json("stage", "--run", "r", "--step", step, "--dry-run")
+        assert code == 0
+        told[step] = planned["stage"]["next_to_go"]
+    assert told == {"100": True, "200": False}
+    said = fleet.ask("stage", "--run", "r", "--step", "100", "--dry-run").stderr
+    assert "step 100 goes at the trainer's next save" in said
+
+
 def test_trim_and_full_contradict_each_other(fleet: Fleet) -> None:
     fleet.save(100, small=True)
     done = fleet.ask("stage", "--run", "r", "--full", "--trim")
