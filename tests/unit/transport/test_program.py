@@ -230,7 +230,8 @@ def test_hostkits_own_programs_travel_small_enough() -> None:
         source = path.read_text()
         if "def serve(" in source:
             assert len(program._bundle(path.stem)) < 32_000, path.name
-    assert len(program._bundle("probe", True)) <= 14 * 1024, "a first TCP window (ten segments)"
+    # a first TCP window is ten segments, 14 KiB; what folders and older files need makes it one round trip more
+    assert len(program._bundle("probe", True)) <= 20 * 1024, "the second window, well filled"
 
 
 def test_a_failure_is_told_with_the_line_of_the_source(remote: Path, here: Transport) -> None:
