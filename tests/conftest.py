@@ -10,7 +10,6 @@ from hypothesis import HealthCheck, settings
 
 from tests.fleet.needs import lacking, required
 
-
 # A busy machine is no fault of what is tested: neither an example nor its making has a time limit of its own.
 settings.register_profile("hostkit", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("hostkit")
