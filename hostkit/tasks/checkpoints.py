@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from hostkit.tasks.command import Outcome, Session, command
@@ -77,7 +78,7 @@ def stage(
     from hostkit.checkpoints import choose_step, plan_stage
     from hostkit.checkpoints import stage as execute
     from hostkit.checkpoints.timing import EVENT, expect, took
-    from hostkit.errors import DataError, UsageError
+    from hostkit.errors import CannotCreateError, DataError, UsageError
     from hostkit.journal import Journal
     from hostkit.report.copying import Copying
 
@@ -115,10 +116,10 @@ def stage(
     going = _goes_next(session, status, choice, chosen)
     if going:
         session.say(f"step {chosen.step} goes at the trainer's next save; {GOING}")
-    journal = Journal()
-    expected = expect(plan, journal.read(JOURNAL_LINES))
+    expected = expect(plan, _events())
     if session.dry_run:
         return _planned(plan, expected, going)
+    journal = Journal()
     journal.record(  # before it: a command may be cut amid it
         "stage",
         host=host,
@@ -137,7 +138,8 @@ def stage(
         )
     lasted = took(plan, staged)
     if lasted is not None:
-        journal.record(EVENT, **lasted)
+        with suppress(CannotCreateError):  # it is staged, whether or not the next one's time can be foretold
+            journal.record(EVENT, **lasted)
     document = {"schema": "hostkit.staged-result/1", "run": run} | staged.model_dump(mode="json")
 
     def render(console: Any) -> None:
@@ -146,6 +148,17 @@ def stage(
         show_staged(console, staged)
 
     return Outcome(document, render=render)
+
+
+def _events() -> list[dict[str, Any]]:
+    """Return what the journal knows; a plan is made also where there is no place for one."""
+    from hostkit.errors import CannotCreateError
+    from hostkit.journal import Journal
+
+    try:
+        return Journal().read(JOURNAL_LINES)
+    except (CannotCreateError, OSError):
+        return []
 
 
 def _step(text: str) -> int:

@@ -181,6 +181,13 @@ def test_a_checkpoint_that_goes_at_the_next_save_is_staged_with_a_word_about_it(
     assert "step 100 goes at the trainer's next save" in said
 
 
+def test_a_plan_is_made_also_where_there_is_no_place_for_a_journal(fleet: Fleet) -> None:
+    fleet.save(100, small=True)
+    (fleet.folder / "state").write_text("no folder")
+    code, planned = fleet.json("stage", "--run", "r", "--dry-run")
+    assert (code, planned["stage"]["expected"]["seconds"]) == (0, None)
+
+
 def test_trim_and_full_contradict_each_other(fleet: Fleet) -> None:
     fleet.save(100, small=True)
     done = fleet.ask("stage", "--run", "r", "--full", "--trim")
