@@ -300,7 +300,10 @@ def test_a_depth_that_a_speculators_checkpoint_does_not_state_is_no_mismatch(
         document["transformer_layer_config"]["num_target_layers"] = stated
         save_file(tensors, tmp_path / "model.safetensors")
         (tmp_path / "config.json").write_text(json.dumps(document))
-        assert len(misfits(load_drafter(tmp_path).config, target)) == wrong
+        config = load_drafter(tmp_path).config
+        export(config, tensors, tmp_path / f"out-{stated}")
+        for loaded in (config, DraftConfig.read(tmp_path / f"out-{stated}")):
+            assert len(misfits(loaded, target)) == wrong
 
 
 def test_a_specforge_folder_gives_step_and_weights(

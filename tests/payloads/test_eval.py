@@ -177,6 +177,15 @@ def test_a_smoke_run_does_one_block_and_writes_no_result(evaluate: Eval, tmp_pat
     assert lines[-1]["event"] == "smoke"
     assert lines[-1]["ok"] is True
     assert not (tmp_path / "result.json").exists()
+    assert {line["of"] for line in lines if line.get("phase") in ("references", "blocks")} == {1}
+    (kept,) = (tmp_path / "work" / "references").iterdir()
+    assert len(json.loads(kept.read_text())["response_ids"]) == 16, "two blocks of the trained size"
+
+
+def test_a_smoke_run_has_room_for_a_block_of_any_size(evaluate: Eval) -> None:
+    status, lines = evaluate("--smoke", "--block-size", 40)
+    assert status == 0, lines
+    assert lines[-1]["ok"] is True
 
 
 def test_another_block_size_is_recorded_and_a_caveat(evaluate: Eval, tmp_path: Path) -> None:
