@@ -236,7 +236,8 @@ def test_what_is_done_on_a_host_is_in_the_journal_before_it_is_done(world):
     world.cut = "launch eval"
     with pytest.raises(Killed):
         world.evaluate()
-    assert [line["event"] for line in Journal().read()] == ["eval-latest", "stage", "launch", "launch"]
+    events = [line["event"] for line in Journal().read()]
+    assert events == ["eval-latest", "stage", "staged", "launch", "launch"]
 
 
 def test_what_could_have_changed_the_figure_unseen_stands_beside_it(world, tmp_path):
