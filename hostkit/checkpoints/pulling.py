@@ -119,6 +119,7 @@ def sending(plan: StagePlan, line: str) -> bytes:
         "digest": plan.selection["digest"],
         "marker": line,
         "rate": plan.rate,
+        "summed": plan.selection.get("summed", {}),
     }
     return sender("torchzip_stream", asked)
 

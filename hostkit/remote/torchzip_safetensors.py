@@ -48,8 +48,12 @@ class SafetensorsLayout(Layout):
                 size = end - begin
                 if size:
                     at = start + begin
-                    crc, _ = torchzip_select.crc_of(descriptor, at, size, 0, size, self.asked.rate)
-                    self.pieces.append(Piece(self.size, size, crc, name, None, at))
+                    if name not in self.asked.summed:
+                        rate = self.asked.rate
+                        self.asked.summed[name], _ = torchzip_select.crc_of(
+                            descriptor, at, size, 0, size, rate
+                        )
+                    self.pieces.append(Piece(self.size, size, self.asked.summed[name], name, None, at))
                     self.size += size
                     self.unrecorded += 1
         finally:

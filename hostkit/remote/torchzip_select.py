@@ -72,6 +72,7 @@ class Asked:
         trim: bool = False,
         rate: int | None = None,
         step_inside: int | None = None,
+        summed: dict[str, int] | None = None,
     ) -> None:
         self.keys = keys
         self.exactly = exactly
@@ -81,6 +82,9 @@ class Asked:
         self.trim = trim
         self.step_inside = step_inside  # as it was read, where it is saved as a tensor
         self.rate = rate  # of what is read for the layout: bytes a second at most
+        self.summed = dict(
+            summed or {}
+        )  # CRCs that an earlier layout has read for: nothing is read for them again
 
     def document(self) -> dict[str, Any]:
         """Return it as a request says it."""
@@ -190,10 +194,12 @@ class Layout:
             if size and not crc:  # torch's compute_crc32=False records none
                 self.unrecorded += 1
             if end - first < size or (size and not crc):  # read twice, so that what comes has one
-                whole, part = crc_of(archive.descriptor, offset, size, first, end, self.asked.rate)
-                if crc and whole != crc:
-                    raise SelectError("crc", "record %s does not have its recorded CRC" % content)
-                offset, size, crc = offset + first, end - first, part
+                if content not in self.asked.summed:
+                    whole, part = crc_of(archive.descriptor, offset, size, first, end, self.asked.rate)
+                    if crc and whole != crc:
+                        raise SelectError("crc", "record %s does not have its recorded CRC" % content)
+                    self.asked.summed[content] = part
+                offset, size, crc = offset + first, end - first, self.asked.summed[content]
         wide = _wide(size, at)
         flags = 0x0808 if size else 0x0800
         start = at + 30 + len(name) + len(wide) + 4
@@ -262,6 +268,7 @@ class Layout:
             "dropped": self.dropped,
             "identity": self.identity,
             "pieces": pieces,
+            "summed": self.asked.summed,
             "digest": stamp.hexdigest(),
         }
 
@@ -291,7 +298,7 @@ def identity(path: str, descriptor: int | None = None) -> dict[str, int]:
 
 def more_of(request: dict[str, Any]) -> dict[str, Any]:
     """Return what a request says of the selection besides its keys."""
-    names = ("step", "strip", "harness", "trim", "rate", "step_inside")
+    names = ("step", "strip", "harness", "trim", "rate", "step_inside", "summed")
     return {key: request[key] for key in names if key in request}
 
 

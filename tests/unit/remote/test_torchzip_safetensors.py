@@ -101,6 +101,19 @@ def test_what_changes_after_it_was_planned_is_found(tmp_path: Path) -> None:
         sent(layout, path)
 
 
+def test_what_was_read_for_the_plan_is_not_read_for_it_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = saved(tmp_path / "model.safetensors")
+    plan = torchzip_stream.plan(str(path), ["drafter"])
+    monkeypatch.setattr(torchzip_select, "crc_of", lambda *_: pytest.fail("it was read again"))
+    again = torchzip_stream.plan(str(path), ["drafter"], summed=plan["summed"])
+    assert again["digest"] == plan["digest"]
+    monkeypatch.undo()
+    wrong = dict(plan["summed"], **{"drafter.wide": 1})
+    assert torchzip_stream.plan(str(path), ["drafter"], summed=wrong)["digest"] != plan["digest"]
+
+
 def test_a_truncated_one_is_incomplete(tmp_path: Path) -> None:
     path = saved(tmp_path / "model.safetensors")
     os.truncate(path, path.stat().st_size - 1)
