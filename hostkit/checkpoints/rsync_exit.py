@@ -5,6 +5,8 @@ For a checkpoint 23 and 24 are failures too: the one file that was asked for is 
 
 from __future__ import annotations
 
+import re
+
 from hostkit.errors import CannotCreateError, DataError, HostkitError, RefusedError, UnreachableError
 from hostkit.harmless import one_line
 
@@ -32,8 +34,15 @@ MEANINGS = {
     255: "ssh failed",
 }
 LOST = (5, 10, 12, 14, 20, 21, 30, 35, 255)
-NO_SPACE = ("no space left on device", "disk quota exceeded")
-NO_RSYNC = ("command not found", "rsync: not found", "no such file or directory (2) on rsync")
+NO_SPACE = ("no space left on device", "disk quota exceeded", "file too large")
+READ_ONLY = "read-only file system"
+BAD_DISK = "input/output error"
+# as shells say it, and what starts it for them: nice, ionice, env, lxc-attach
+NO_RSYNC = re.compile(
+    r"command not found|rsync['\u2019\"]?: (applet )?not found|no such file or directory \(2\) on rsync"
+    r"|\b(nice|ionice|env|exec|setsid|timeout|sudo)\b[^\n]{0,40}\brsync\b[^\n]{0,8}no such file"
+    r"|failed to exec(ute)? .{0,3}rsync|sudo: rsync\b"
+)
 NOISE = ("is your shell clean", "protocol version mismatch", "unexpected tag", "protocol incompatibility")
 
 
@@ -46,18 +55,25 @@ def failure(exit: int, said: str, *, source: str, destination: str) -> HostkitEr
     signal = f"signal {-exit}" if exit < 0 else f"signal {exit - 128}" if 128 < exit < 192 else None
     what = f"rsync failed ({exit}: {MEANINGS.get(exit, signal or 'no known status')})"
     told = f"{what}: {tail}" if tail else what
-    if exit == 11 or any(phrase in text for phrase in NO_SPACE):
+    if any(phrase in text for phrase in NO_SPACE) or (
+        exit == 11 and READ_ONLY not in text and BAD_DISK not in text and "permission denied" not in text
+    ):
         return CannotCreateError(
             f"disk full, or the disk refused a write; {told}",
             where=destination,
             hint="free space and run the same command: it goes on where it stopped",
         )
-    if exit == 127 or any(phrase in text for phrase in NO_RSYNC):
+    if exit == 127 or NO_RSYNC.search(text):
         return CannotCreateError(
             f"rsync missing on {source if exit != 127 else f'{source} or {destination}'}; {told}",
             where=source,
             hint="install rsync there; hostkit installs nothing",
         )
+    if READ_ONLY in text:
+        return CannotCreateError(f"a disk is mounted read-only; {told}", where=destination)
+    if BAD_DISK in text and exit in (11, 12, 22, 23):
+        hint = "the disk of either host fails; its kernel's log says which"
+        return DataError(f"a disk could not be read or written; {told}", where=source, hint=hint)
     if exit == 2 or any(phrase in text for phrase in NOISE):
         return UnreachableError(
             f"output from the login shell of {source} (or of a host on the way) spoils the copy; {told}",
