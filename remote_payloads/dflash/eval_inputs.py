@@ -22,6 +22,7 @@ from progress import emit
 from prompts import Prompt
 from references import Reference
 from refusal import Refused
+from samples import open_tokenizer
 from target import Target
 
 LOST = 2  # unanswered prompts in a row after which a server is not asked any more
@@ -200,7 +201,5 @@ class Inputs:
     def tokenizer(self) -> Any:
         """The target's tokenizer, loaded when first needed."""
         if self._tokenizer is None:
-            from transformers import AutoTokenizer
-
-            self._tokenizer = AutoTokenizer.from_pretrained(str(self.args.target), local_files_only=True)
+            self._tokenizer = open_tokenizer(self.args.target)
         return self._tokenizer

@@ -45,7 +45,8 @@ class Evaluation:
         if args.threads:
             torch.set_num_threads(args.threads)
         self.args = args
-        require_place(args.out)
+        for place in (args.out, args.work / "trial"):
+            require_place(place)
         self.identity = identify(args.target)
         self.dtype = target_dtype(args.target, args.dtype)
         self.loaded = load_drafter(args.checkpoint, self.dtype)

@@ -87,6 +87,7 @@ HINTS = {
     errno.EFBIG: "a limit on file sizes (ulimit -f) is in the way",
     errno.EACCES: "permissions, or another place",
     errno.EPERM: "permissions, or another place",
+    errno.ENOENT: "is the path right?",
     errno.EROFS: "another place: this one is read-only",
 }
 

@@ -26,6 +26,7 @@ import prompts
 from api_client import Api
 from prompts import Prompt
 from refusal import Refused
+from samples import open_tokenizer
 
 # Failures in a row after which the server is taken for lost: asking it for the rest only hides why.
 LOST = 20
@@ -39,6 +40,7 @@ def main(argv: list[str] | None = None) -> int:
     add = parser.add_argument
     add("--api", required=True, metavar="URL")
     add("--api-model")
+    add("--api-timeout", type=float, default=600.0, metavar="SECONDS", help="longest wait for one answer")
     add("--target", type=Path, required=True, help="its folder, for tokenizer and template")
     add("--prompts", type=Path, required=True)
     add("--out", type=Path, required=True)
@@ -53,9 +55,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def regenerate(args: argparse.Namespace) -> int:
     """Ask for what has no line yet."""
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(str(args.target), local_files_only=True)
+    tokenizer = open_tokenizer(args.target)
     asked = prompts.read(args.prompts)
     args.out.parent.mkdir(parents=True, exist_ok=True)
     with args.out.open("a", encoding="utf-8") as out:
@@ -72,7 +72,7 @@ def ask_all(args: argparse.Namespace, asked: Sequence[Prompt], tokenizer: Any, o
     """Answers as they come, appended to `out`; ends early where the server is lost."""
     done = finished_ids(args.out)
     todo = [p for p in asked if p.id not in done]
-    api = Api(args.api, model=args.api_model)
+    api = Api(args.api, timeout=args.api_timeout, model=args.api_model)
     if todo:
         progress.emit("progress", phase="model", model=api.model)
     failed: list[dict[str, str]] = []

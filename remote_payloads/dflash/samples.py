@@ -13,6 +13,7 @@ from typing import Any
 
 from prompts import lines_of, parse_line
 from refusal import Refused
+from target_identity import vocabulary_files
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,15 @@ def _tokens(entry: dict[str, Any], tokenizer: Any, thinking: bool) -> tuple[list
     if tokenizer.eos_token_id is not None:
         response = [*response, tokenizer.eos_token_id]
     return [*prompt, *response], [False] * len(prompt) + [True] * len(response)
+
+
+def open_tokenizer(target: Path) -> Any:
+    """The target's tokenizer. Where there is none, transformers would make one that knows no text."""
+    from transformers import AutoTokenizer
+
+    if not vocabulary_files(target):
+        raise Refused(f"{target}: no tokenizer.json here", "copy the whole model folder")
+    return AutoTokenizer.from_pretrained(str(target), local_files_only=True)
 
 
 def render(tokenizer: Any, messages: list[dict[str, str]], thinking: bool) -> list[int]:

@@ -42,7 +42,6 @@ def main(argv: list[str] | None = None) -> int:
 def store(args: argparse.Namespace) -> int:
     """Store what is not stored yet; files of another origin are refused, not mixed."""
     import torch
-    from transformers import AutoTokenizer
 
     import samples
     import stored_features
@@ -55,7 +54,7 @@ def store(args: argparse.Namespace) -> int:
         torch.set_num_threads(args.threads)
     dtype = target_dtype(args.target, args.dtype)
     target = Target.load(args.target, dtype, args.device)
-    tokenizer = AutoTokenizer.from_pretrained(str(args.target), local_files_only=True)
+    tokenizer = samples.open_tokenizer(args.target)
     fingerprint = identify(args.target)["fingerprint"]
     origin = Origin(fingerprint, tuple(args.target_layer_ids), str(dtype).removeprefix("torch."))
     found = samples.read(args.data, tokenizer, args.max_length, args.thinking)

@@ -14,7 +14,7 @@ from draft_config import DraftConfig
 from feature_source import FeatureSource, Inline, Origin, Plan
 from new_drafter import new_config
 from ranks import Ranks
-from samples import Sample
+from samples import Sample, open_tokenizer
 from target import Target
 from target_dtype import target_dtype
 from target_identity import identify
@@ -28,12 +28,12 @@ class Setup:
     """What one rank works with. Online, it loads its share of the targets; offline, none at all."""
 
     def __init__(self, args: argparse.Namespace, ranks: Ranks, log: TrainLog) -> None:
-        from transformers import AutoConfig, AutoTokenizer
+        from transformers import AutoConfig
 
         self.args, self.ranks = args, ranks
         self.identity = identify(args.target)
         dtype = target_dtype(args.target, args.dtype)
-        tokenizer = AutoTokenizer.from_pretrained(str(args.target), local_files_only=True)
+        tokenizer = open_tokenizer(args.target)
         target_config = AutoConfig.from_pretrained(str(args.target), local_files_only=True)
         self.samples: Sequence[Sample] = []
         self.targets: list[Target] = []

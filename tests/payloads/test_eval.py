@@ -327,7 +327,10 @@ def test_a_full_disk_under_the_cache_is_one_clear_error_and_the_next_run_goes_on
     assert status == 0, lines
 
 
-def test_a_cache_folder_that_cannot_be_made_is_one_clear_error(evaluate: Eval, tmp_path: Path) -> None:
+def test_a_cache_folder_that_cannot_be_made_is_one_clear_error(
+    evaluate: Eval, tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(eval_inputs.Inputs, "gather", lambda *_: pytest.fail("it was measured"))
     (tmp_path / "work").write_text("a file")
     status, lines = evaluate()
     assert status == 1
@@ -483,3 +486,11 @@ def test_a_missing_package_is_said_plainly(
     assert lines[-1]["what"] == "Python package transformers is missing"
     assert sys.executable in lines[-1]["hint"]
     assert err == ""
+
+
+def test_a_target_without_its_tokenizer_is_refused_not_given_an_empty_one(
+    evaluate: Eval, fixture_a: Path
+) -> None:
+    status, lines = evaluate("--target", fixture_a / "target")
+    assert status == 1
+    assert "no tokenizer.json here" in lines[-1]["what"]
