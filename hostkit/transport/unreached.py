@@ -37,21 +37,26 @@ def _error(end: Endpoint, stood: tuple[str, ...], error: Exception, took: float)
                 config = host.ssh_config or "your ssh config"
                 hint = f"no Host block of {config} gives it an address (HostName)"
         case TimeoutError():
-            what = f"no answer from {place} within {budget.connect:g} s"
+            what = f"no answer from {place} within {_waited(took, budget.connect)} s"
             hint = "is it up, and does a firewall let you through?"
         case paramiko.SSHException() if (
             "No existing session" in said
         ):  # paramiko's words for a late key exchange
             what, hint = (
-                f"{place} did not finish the key exchange within {budget.auth:g} s",
+                f"{place} did not finish the key exchange within {_waited(took, budget.auth)} s",
                 "is it overloaded?",
             )
-        case paramiko.SSHException() if "banner" in said and took < budget.connect * 0.9:
+        case paramiko.SSHException() if (
+            "banner" in said
+            and not isinstance(error.__context__, TimeoutError)
+            and took < budget.connect * 0.9
+        ):
             late = False
             what = f"{place} closed the connection before any SSH banner ({said})"
             hint = "is that an ssh port, and does its sshd take more connections (MaxStartups)?"
         case paramiko.SSHException() if "banner" in said:
-            what = f"{place} took the connection, and sent no SSH banner within {budget.connect:g} s ({said})"
+            waited = _waited(took, budget.connect)
+            what = f"{place} took the connection, and sent no SSH banner within {waited} s ({said})"
             hint = "is that an ssh port, and is the machine overloaded (MaxStartups)?"
         case ConnectionRefusedError():
             late = False
@@ -67,6 +72,11 @@ def _error(end: Endpoint, stood: tuple[str, ...], error: Exception, took: float)
             what, hint = f"{place} broke off: {said or 'connection closed'}", "see its sshd's log"
     make = RemoteTimeoutError if late else UnreachableError
     return make(what, hop=end.name, stood=stood, hint=hint)
+
+
+def _waited(took: float, budget: float) -> str:
+    """Return how long was waited: less than the budget where the whole command's time was over before."""
+    return f"{round(min(took, budget), 1):g}"
 
 
 def no_tunnel(end: Endpoint, stood: tuple[str, ...], error: Exception, budget: float) -> UnreachableError:
