@@ -123,7 +123,9 @@ def test_every_checkpoint_is_listed_with_its_attempt_what_goes_next_and_the_best
         200: "earlier",
         100: "resumed-from",
     }
-    assert rows[100]["attempt_evidence"] == f"its argv says --resume {resumed}"
+    said = rows[100]["attempt_evidence"]  # cut where the path is long, as that of a test's folder may be
+    assert said.startswith("its argv says --resume /")
+    assert f"its argv says --resume {resumed}".startswith(said)
     assert found["chosen"]["step"] == 300
     assert [(one["step_inside"], one["weights_bytes"]) for one in rows.values()] == [
         (step, 4000) for step in rows
