@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from hostkit.checkpoints import Candidate, Choice, Contents, Fit, Layout, choose, fits, inspect_checkpoint
@@ -15,6 +17,19 @@ if TYPE_CHECKING:
     from hostkit.transport.connections import Connections
 
 
+NONE: Mapping[str, str] = MappingProxyType({})
+
+
+class NotWholeError(DataError):
+    """A checkpoint that passed a look at many is not whole when it is read by itself; `path` names it."""
+
+    def __init__(self, path: str, reason: str, *, host: str) -> None:
+        what = f"not complete at the second look: {reason}"
+        super().__init__(what, where=f"{host}:{path}", hint="run the command again")
+        self.path = path
+        self.reason = reason
+
+
 @dataclass(frozen=True)
 class Chosen:
     """The checkpoint, why each newer one was passed over, and what speaks beside the choice."""
@@ -23,9 +38,10 @@ class Chosen:
     notes: tuple[str, ...] = ()
 
 
-def choice_of(status: TrainStatus) -> Choice:
+def choice_of(status: TrainStatus, doubted: Mapping[str, str] = NONE) -> Choice:
     """Return which of a run's checkpoints is the latest, by the rule of train-status and on its facts.
 
+    `doubted`: what a closer look has found not to be whole, by path, with the reason; none of it is chosen.
     Raises UnreachableError or DataError where they are not known: that there are none is another answer.
     """
     failed = next((hop for hop in status.hops if hop.state == "failed"), None)
@@ -50,13 +66,22 @@ def choice_of(status: TrainStatus) -> Choice:
             hint="is `checkpoints.root` right, and may this account read it?",
         )
     candidates = [Candidate.model_validate(one) for one in status.checkpoints]
+    candidates = [
+        one.model_copy(update={"complete": False, "reason": doubted[one.path]})
+        if one.path in doubted
+        else one
+        for one in candidates
+    ]
     live = status.step.live_at_most if status.step.live_at_most is not None else status.step.live
     return choose(candidates, live, started_ns=status.started_ns)
 
 
-def choose_latest(status: TrainStatus) -> Chosen:
-    """Return the newest complete checkpoint of the live attempt. Raises UnreachableError, DataError."""
-    choice = choice_of(status)
+def choose_latest(status: TrainStatus, doubted: Mapping[str, str] = NONE) -> Chosen:
+    """Return the newest complete checkpoint of the live attempt, and none of `doubted`.
+
+    Raises UnreachableError, DataError.
+    """
+    choice = choice_of(status, doubted)
     if choice.chosen is None:
         passed = "; ".join(f"step {one.candidate.step}: {one.why}" for one in choice.ranked[:5])
         raise DataError(
@@ -87,7 +112,10 @@ class Verified:
 
 
 def verify(connections: Connections, inventory: Inventory, run: str, candidate: Candidate) -> Verified:
-    """Read the checkpoint's keys, shapes and config on its host, and hold them against the harness."""
+    """Read the checkpoint's keys, shapes and config on its host, and hold them against the harness.
+
+    Raises NotWholeError, and DataError where it was saved anew since, or the harness would not load it.
+    """
     host = inventory.runs[run].host
     saved = inventory.runs[run].checkpoints
     contents = inspect_checkpoint(
@@ -99,9 +127,7 @@ def verify(connections: Connections, inventory: Inventory, run: str, candidate: 
     )
     where = f"{host}:{candidate.path}"
     if not contents.complete:
-        raise DataError(
-            f"not complete at the second look: {contents.reason}", where=where, hint="run the command again"
-        )
+        raise NotWholeError(candidate.path, contents.reason or "no reason given", host=host)
     chosen = (candidate.size, candidate.mtime_ns, candidate.inode)
     if contents.identity != chosen:
         raise DataError(

@@ -7,7 +7,7 @@ kept in a record, staging and jobs are found by what they are made of, and the a
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ from hostkit.errors import (
 from hostkit.evals import running
 from hostkit.evals.archive import Archive, Entry
 from hostkit.evals.filing import Filing
-from hostkit.evals.finding import Verified, choose_latest, source_of, verify
+from hostkit.evals.finding import NotWholeError, Verified, choose_latest, source_of, verify
 from hostkit.evals.harness import Harness, dflash
 from hostkit.evals.planning import Work
 from hostkit.evals.preflight import Preflight, compare_harness, install_harness, preflight
@@ -76,6 +76,9 @@ class Pipeline:
     options: Options
     steps: Steps
     notes: list[str] = field(default_factory=list)
+    doubted: dict[str, str] = field(
+        default_factory=dict
+    )  # found not to be whole when read alone: path, reason
 
     def __post_init__(self) -> None:
         self.evaluation = self.inventory.evals[self.name]
@@ -105,7 +108,7 @@ class Pipeline:
     def run(self) -> dict[str, Any]:
         """Evaluate, or go on where a command was cut; return the `hostkit.eval-latest/1` document."""
         if self.options.dry_run:
-            return self.plan_only()
+            return self._of_a_whole_one(self.plan_only)
         under_way = UnderWay(self.inventory.archive, self.name)
         if self.options.attach:
             followed = under_way.wait(lambda words: self.steps.say("find", f"following: {words}"))
@@ -113,7 +116,7 @@ class Pipeline:
                 return self._followed(followed)
         with under_way:
             try:
-                found = self._run(under_way)
+                found = self._of_a_whole_one(lambda: self._run(under_way), under_way.close)
             except _GOES_ON:
                 raise
             except HostkitError:
@@ -121,6 +124,19 @@ class Pipeline:
                 raise
             under_way.close()
             return found
+
+    def _of_a_whole_one(
+        self, attempt: Callable[[], dict[str, Any]], forget: Callable[[], None] = lambda: None
+    ) -> dict[str, Any]:
+        """Make the attempt; once more with the checkpoint before, where the chosen one proves not to be whole."""
+        while True:
+            try:
+                return attempt()
+            except NotWholeError as why:
+                if why.path in self.doubted:
+                    raise
+                self.doubted[why.path] = why.reason
+                forget()
 
     def plan_only(self) -> dict[str, Any]:
         """Look, plan, and touch nothing; return the `hostkit.plan/1` document."""
@@ -230,7 +246,7 @@ class Pipeline:
                     f"step {one} has landed since; give the command again to evaluate it" for one in newer
                 )
                 return status, candidate, kept
-            chosen = choose_latest(status)
+            chosen = choose_latest(status, self.doubted)
             self._note(chosen.notes)
             live = f", the run is at step {status.step.live}" if status.step.live is not None else ""
             step.words = f"step {chosen.candidate.step}{live}"

@@ -79,6 +79,7 @@ def stage(
     from hostkit.checkpoints import stage as execute
     from hostkit.checkpoints.timing import EVENT, expect, took
     from hostkit.errors import CannotCreateError, DataError, UsageError
+    from hostkit.evals.finding import choice_of
     from hostkit.journal import Journal
     from hostkit.report.copying import Copying
 
@@ -88,30 +89,40 @@ def stage(
     run, host, where = _destination(session, run, eval, to, folder)
     session.say(f"looking at {run} …")
     status, choice = _choose(session, run)
-    chosen = (
-        choose_step([one.candidate for one in choice.ranked], number) if number is not None else choice.chosen
-    )
-    if chosen is None:
-        raise DataError(
-            f"run {run} has no complete checkpoint",
-            where=status.host.name,
-            hint="`hostkit checkpoints` says why",
+    doubted: dict[str, str] = {}
+    while True:
+        chosen = (
+            choose_step([one.candidate for one in choice.ranked], number)
+            if number is not None
+            else choice.chosen
         )
+        if chosen is None:
+            raise DataError(
+                f"run {run} has no complete checkpoint",
+                where=status.host.name,
+                hint="`hostkit checkpoints` says why",
+            )
+        plan = plan_stage(
+            session.connections,
+            session.inventory,
+            run,
+            chosen,
+            host,
+            where,
+            method="full" if full else "auto",
+            rate=limit,
+            by=carrier,
+            trim=trim,
+        )
+        if number is not None or plan.contents.complete or chosen.path in doubted:
+            break
+        doubted[chosen.path] = (
+            plan.contents.reason or "no reason given"
+        )  # the next one is as good as asked for
+        choice = choice_of(status, doubted)
     if number is None:
         for one in choice.passed_over:
             session.say(f"step {one.candidate.step} was passed over: {one.why}")
-    plan = plan_stage(
-        session.connections,
-        session.inventory,
-        run,
-        chosen,
-        host,
-        where,
-        method="full" if full else "auto",
-        rate=limit,
-        by=carrier,
-        trim=trim,
-    )
     _guard(session, plan, status)
     going = _goes_next(session, status, choice, chosen)
     if going:

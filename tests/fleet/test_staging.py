@@ -95,6 +95,23 @@ def test_a_cut_newest_checkpoint_is_named_and_the_one_before_is_staged(fleet: Fl
     assert hostkit_json(fleet, "stage")[1]["step"] == 40
 
 
+@pytest.mark.report("c11")
+def test_a_newest_checkpoint_that_only_a_closer_look_finds_torn_is_named_and_the_one_before_is_staged(
+    fleet: Fleet, small: Path
+) -> None:
+    save(fleet, small, 40)
+    torn = save(fleet, small, 60)
+    with torn.open("r+b") as file:  # head and directory are there, what lies between never reached the disk
+        file.seek(64)
+        file.write(bytes(512))
+    code, planned = hostkit_json(fleet, "stage", "--dry-run")
+    assert (code, planned["stage"]["step"]) == (0, 40)
+    assert hostkit_json(fleet, "stage")[1]["step"] == 40
+    code, refused = hostkit_json(fleet, "stage", "--step", "60")
+    assert code == 65
+    assert "not complete" in refused["what"]
+
+
 def test_a_second_stage_finds_it_there_and_copies_nothing(fleet: Fleet, small: Path) -> None:
     save(fleet, small, 40)
     _, first = hostkit_json(fleet, "stage")

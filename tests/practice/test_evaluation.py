@@ -91,6 +91,22 @@ def test_a_half_written_newest_checkpoint_is_passed_over_and_said_to_be(stopped:
     assert told["exit"] == 1, "the training is stopped, which is said, and evaluated all the same"
 
 
+def test_a_newest_checkpoint_that_only_a_closer_look_finds_torn_is_passed_over_too(stopped: Kept) -> None:
+    root = stopped.root
+    *_, whole, newest = saved(root)
+    path = root.checkpoints / f"step_{newest}" / "checkpoint.pt"
+    kept_bytes = path.read_bytes()
+    path.write_bytes(
+        kept_bytes[:64] + bytes(4096) + kept_bytes[4160:]
+    )  # its ends are whole, its pickle is not
+    try:
+        told = stopped.ask("eval-latest", "--dry-run")
+    finally:
+        path.write_bytes(kept_bytes)
+    assert told["checkpoint"]["step"] == whole
+    assert [note for note in told["notes"] if f"step {newest} was passed over" in note]
+
+
 def test_the_same_again_comes_from_the_archive(stopped: Kept) -> None:
     first = stopped.ask("eval-latest", "--quick")
     again = stopped.ask("eval-latest", "--quick")
