@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import zlib
 from functools import cache
@@ -11,8 +10,8 @@ from typing import Any
 
 from hostkit.errors import DataError, LostError, ProtocolError
 from hostkit.harmless import one_line
-from hostkit.transport.bare import bare
 from hostkit.transport.base import Completed, Transport
+from hostkit.transport.stripped import stripped
 
 MOST = 64 << 20  # bytes of an answer; the largest that hostkit asks for are a few
 
@@ -95,18 +94,10 @@ def sources_of(name: str) -> dict[str, str]:
         module = todo.pop()
         if module not in sources:
             text = (resources.files("hostkit") / "remote" / f"{module}.py").read_text("utf-8")
-            sources[module] = bare(text)
-            todo += _needs(text)
+            found = stripped(module, text)
+            sources[module] = found.text
+            todo += found.needs
     return sources
-
-
-def _needs(source: str) -> list[str]:
-    for node in ast.parse(source).body:
-        if isinstance(node, ast.Assign) and [t.id for t in node.targets if isinstance(t, ast.Name)] == [
-            "NEEDS"
-        ]:
-            return [str(name) for name in ast.literal_eval(node.value)]
-    return []
 
 
 def run_program(

@@ -65,6 +65,7 @@ def remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (folder / "remote" / "trial.py").write_text(MAIN)
     (folder / "remote" / "sibling.py").write_text("NAME = 'ü sibling'\n")
     monkeypatch.setattr(resources, "files", lambda _: folder)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     program._bundle.cache_clear()
     yield folder
     program._bundle.cache_clear()
