@@ -256,6 +256,7 @@ def _settings(hop: Hop, owns_paths: bool) -> dict[str, str | None]:
         "UserKnownHostsFile": host.known_hosts if owns_paths else None,
         "StrictHostKeyChecking": "yes",
         "UpdateHostKeys": "no",  # ssh would write keys that it learns into the known_hosts of the host it runs on
+        "CheckHostIP": "no",  # before OpenSSH 8.5 it writes the address that a name has into the known_hosts there too
         "BatchMode": "yes",
         "ConnectTimeout": str(max(1, round(budget.connect))),
         "ServerAliveInterval": str(max(1, round(budget.idle / 3))),

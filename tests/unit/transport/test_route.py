@@ -127,6 +127,10 @@ def test_an_ssh_that_runs_there_uses_the_keys_that_lie_there() -> None:
     assert said["HostName"] == "10.1.2.6"
     assert said["BatchMode"] == "yes"
     assert said["StrictHostKeyChecking"] == "yes"
+    assert (said["UpdateHostKeys"], said["CheckHostIP"]) == (
+        "no",
+        "no",
+    )  # nothing is added to known_hosts there
     assert said["ControlMaster"] == "no"
     assert said["ForwardAgent"] == "no"
 
