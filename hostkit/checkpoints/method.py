@@ -20,7 +20,8 @@ LEAST = 16 << 20  # and so does one that leaves fewer bytes behind
 WHOLE = "the whole checkpoint, which goes on where it was cut"
 TOLD = 1 << 20  # bytes that no tensor views, from which on it is worth a word
 MODEL_FILES = (".json", ".txt", ".model", ".jinja", ".index.json")
-BUDGET = 300.0
+BUDGET = 300.0  # seconds to lay out a selection, beside what reading for it takes
+SLOW = 30 << 20  # bytes a second that a busy disk still reads
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,8 @@ def choose_method(
     if why is None:
         request = {"op": "plan", "path": contents.path, "keys": keys or None, "harness": not own_harness}
         request |= layout.request() | {"trim": trim, "rate": rate, "step_inside": contents.step}
-        budget = BUDGET + ((contents.size or 0) / rate if trim and rate else 0)
+        # what has no CRC, or is trimmed, is read and summed for the layout
+        budget = BUDGET + (contents.size or 0) / min(rate or SLOW, SLOW)
         host = inventory.hosts[source]
         plan = run_program(
             connections.transport(source), host.python, "torchzip", request, timeout=budget, retry=True

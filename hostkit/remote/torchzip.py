@@ -23,6 +23,7 @@ from typing import Any, Callable, Iterable
 import completeness
 import completeness_formats
 import copy_tools
+import low_priority
 import torchzip_archive
 import torchzip_inspect
 import torchzip_stream
@@ -37,6 +38,7 @@ NEEDS = (
     "completeness",
     "completeness_formats",
     "copy_tools",
+    "low_priority",
     "torchzip_archive",
     "torchzip_inspect",
     "torchzip_pickle",
@@ -145,6 +147,7 @@ def serve(request: dict[str, Any]) -> dict[str, Any]:
     if request["op"] == "summaries":
         return {"summaries": summaries(request["paths"], Named(request), request.get("seconds"))}
     if request["op"] == "plan":
+        low_priority.take()  # what has no CRC, or is trimmed, is read and summed for it: gigabytes, beside the run
         return torchzip_stream.plan(path, request.get("keys"), **more_of(request))
     if request["op"] == "look":
         return dict(completeness.examine(path, marker))

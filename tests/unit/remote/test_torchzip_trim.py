@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -187,3 +190,14 @@ def test_a_storage_that_something_else_refers_to_comes_whole(tmp_path: Path) -> 
     assert alone["unviewed_bytes"] > 30_000
     both = {"view": view, "storage": view._typed_storage()}
     assert torchzip_stream.plan(save(tmp_path / "b.pt", both), ["drafter"])["unviewed_bytes"] == 0
+
+
+def test_a_plan_that_reads_all_of_it_is_made_at_the_lowest_priority(tmp_path: Path) -> None:
+    path = save(tmp_path / "c.pt", views())
+    code = (
+        f"import json, os, sys; sys.path.insert(0, {str(Path(torchzip.__file__).parent)!r}); import torchzip\n"
+        f"reply = torchzip.serve({{'op': 'plan', 'path': {path!r}, 'keys': ['drafter'], 'trim': True}})\n"
+        "print(json.dumps([reply['code'], os.nice(0)]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=120, check=True)
+    assert json.loads(done.stdout) == [None, 19]
