@@ -71,7 +71,11 @@ class ControlGroup:
 
 def _clear_stale(parent: str) -> None:
     """Take away the groups of supervisors that were killed; one with a process in it cannot be taken away."""
-    for name in os.listdir(parent):
+    try:
+        names = os.listdir(parent)
+    except OSError:
+        return  # it may be written, and not be read
+    for name in names:
         ours = _OURS.fullmatch(name)
         if ours is not None and jobprocess.identity(int(ours.group(1))) is None:
             remove(os.path.join(parent, name))

@@ -16,21 +16,35 @@ NEEDS = ("control_groups", "jobprocess", "low_priority")
 
 
 def enter() -> Lever:
-    """Move this process, and so all that it starts, into a group of its own; say whether that was real."""
-    mine = [path for path, _ in control_groups.groups("cpu")[:1]]
-    if mine and os.path.basename(mine[0]).startswith("hostkit-copy-"):
-        return lever("cpu-weight", True, "%s, of what started this" % mine[0])
+    """Move this process, and so all that it starts, into a group of its own; say if that was real. Never raises."""
+    for path, _ in control_groups.groups("cpu"):  # with both versions mounted, ours may be in either
+        if os.path.basename(path).startswith("hostkit-copy-"):
+            return lever("cpu-weight", True, "%s, of what started this" % path)
     group, found = control_groups.cpu_group("copy-%d" % os.getpid())
     if group.path is None:
         return found
-    alive, ours = os.pipe()  # ours is closed by our end, however that comes
-    if os.fork() == 0:
-        _sweep(group, alive, ours)
-    os.close(alive)
+    try:
+        _watched(group)
+    except OSError as error:  # no process or descriptor is left here for it, which must not cost the copy
+        group.close()
+        return dict(found, real=False, detail=os.strerror(error.errno or 0))
     if not group.enter():
         group.close()
         return dict(found, real=False, detail=group.why)
     return found
+
+
+def _watched(group: control_groups.ControlGroup) -> None:
+    """Start, outside the group, who takes it away at our end."""
+    alive, ours = os.pipe()  # ours is closed by our end, however that comes
+    try:
+        if os.fork() == 0:
+            _sweep(group, alive, ours)
+    except OSError:
+        os.close(ours)
+        raise
+    finally:
+        os.close(alive)
 
 
 def _sweep(group: control_groups.ControlGroup, alive: int, ours: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -62,3 +63,43 @@ def test_where_no_group_can_be_made_nothing_happens(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(control_groups, "_groups_above", lambda _: [])
     assert not slow_lane.enter()["real"]
+
+
+def test_where_no_process_can_be_started_to_sweep_up_there_is_no_group_and_no_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import slow_lane
+
+    class Group:
+        path = "/sys/fs/cgroup/hostkit-copy-1"
+        closed = False
+
+        def close(self) -> None:
+            self.closed = True
+
+    def full() -> int:
+        raise BlockingIOError(errno.EAGAIN, "no more processes")
+
+    group = Group()
+    made = {"name": "cpu-weight", "real": True, "detail": group.path}
+    monkeypatch.setattr(control_groups, "cpu_group", lambda _: (group, made))
+    monkeypatch.setattr(os, "fork", full)
+    before = len(os.listdir("/proc/self/fd"))
+    found = slow_lane.enter()
+    assert (found["real"], found["detail"]) == (False, os.strerror(errno.EAGAIN))
+    assert group.closed
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_with_both_versions_mounted_a_copy_that_is_in_a_group_makes_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import slow_lane
+
+    both = [("/sys/fs/cgroup/unified", True), ("/sys/fs/cgroup/cpu/hostkit-copy-7", False)]
+    monkeypatch.setattr(control_groups, "groups", lambda _: both)
+    assert slow_lane.enter()["detail"] == "/sys/fs/cgroup/cpu/hostkit-copy-7, of what started this"
+
+
+def test_a_place_for_groups_that_cannot_be_listed_is_no_error(tmp_path: Path) -> None:
+    control_groups._clear_stale(str(tmp_path / "gone"))
