@@ -5,25 +5,28 @@ Travels to hosts: standard library only, Python 3.8 or newer.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import subprocess
 import threading
 from typing import IO, Any, Callable, Sequence
 
-NEEDS = ()
+import jobprocess
+
+NEEDS = ("jobprocess",)
 
 TAIL = 4000  # bytes of a child's complaints that are kept
+PATIENCE = 10.0  # seconds in which a child that is told to end has to
 
 
 def end_with_us() -> Callable[[], None]:
     """Return what a child does first, so that the kernel ends it when we end."""
-    prctl, me = getattr(ctypes.CDLL(None), "prctl", None), os.getpid()
+    # loaded here, since a child of many threads should load nothing; None beside Linux, or without ctypes
+    prctl, me = getattr(jobprocess.libc(), "prctl", None), os.getpid()
 
     def ask() -> None:
         if prctl is not None:
-            prctl(1, signal.SIGTERM)
+            prctl(jobprocess.PR_SET_PDEATHSIG, signal.SIGTERM)
         if os.getppid() != me:  # we ended before it was said
             os._exit(1)
 
@@ -68,6 +71,10 @@ class Child:
         """Wait for its end, or bring it about; return its status."""
         if now:
             self.process.terminate()
+            try:
+                return self.process.wait(PATIENCE)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
         return self.process.wait()
 
     def said(self) -> str:

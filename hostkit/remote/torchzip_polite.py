@@ -6,14 +6,15 @@ mincore(2); where neither tells, nothing is dropped, since that could take pages
 
 from __future__ import annotations
 
-import ctypes
 import mmap
 import os
 import sys
 import time
 from typing import Any, Iterator
 
-NEEDS = ()
+import jobprocess
+
+NEEDS = ("jobprocess",)
 
 BLOCK = 1 << 20  # fits a cache, so that what is read is still there to be summed and written
 LEAST = 16 << 10
@@ -109,8 +110,10 @@ class Writer:
     def __init__(self, descriptor: int, at: int) -> None:
         self.descriptor = descriptor
         self.at = self.begun = at
-        self.begin = getattr(ctypes.CDLL(None), "sync_file_range", None)
+        self.begin = getattr(jobprocess.libc(), "sync_file_range", None)
         if self.begin is not None:
+            import ctypes
+
             self.begin.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
 
     def write(self, data: Any) -> None:
@@ -134,8 +137,8 @@ def _advise(descriptor: int, start: int, size: int, what: str) -> None:
 
 def _residency(descriptor: int) -> Any:
     """Return a function that counts a stretch's pages in memory, or says None."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    for make in (_cachestat, _mincore):
+    libc = jobprocess.libc()
+    for make in (_cachestat, _mincore) if libc is not None else ():
         ask = make(libc, descriptor)
         if ask is not None and ask(0, mmap.PAGESIZE) is not None:
             return ask
@@ -145,6 +148,7 @@ def _residency(descriptor: int) -> Any:
 def _cachestat(libc: Any, descriptor: int) -> Any:
     if not sys.platform.startswith("linux"):
         return None
+    import ctypes  # which some Pythons are built without
 
     def ask(start: int, size: int) -> int | None:
         span, found = (ctypes.c_uint64 * 2)(start, size), (ctypes.c_uint64 * 5)()
@@ -154,6 +158,8 @@ def _cachestat(libc: Any, descriptor: int) -> Any:
 
 
 def _mincore(libc: Any, descriptor: int) -> Any:
+    import ctypes
+
     libc.mmap.restype = ctypes.c_void_p
     libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
     libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]

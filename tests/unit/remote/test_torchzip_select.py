@@ -363,6 +363,22 @@ def test_what_others_had_in_the_page_cache_stays_and_what_was_pulled_goes(tmp_pa
         os.close(descriptor)
 
 
+def test_without_a_c_library_to_ask_all_is_read_and_nothing_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import jobprocess
+    import torch
+
+    path = save(tmp_path / "c.pt", {"a": torch.randn(300_000), "b": torch.randn(9)})
+    advised = []
+    monkeypatch.setattr(jobprocess, "libc", lambda: None)
+    monkeypatch.setattr(os, "posix_fadvise", lambda *asked: advised.append(asked[-1]))
+    assert torchzip_copy.copy(str(path), str(tmp_path / "out.pt"), ["a"], True, None)["code"] is None
+    assert torch.equal(torch.load(tmp_path / "out.pt")["a"], torch.load(path)["a"])
+    assert os.POSIX_FADV_WILLNEED in advised
+    assert os.POSIX_FADV_DONTNEED not in advised  # it might be the run's
+
+
 @pytest.mark.parametrize("residency", ["cachestat", "mincore"])
 def test_both_ways_to_ask_for_residency_agree(tmp_path: Path, residency: str) -> None:
     import ctypes
