@@ -286,7 +286,7 @@ def _planned(plan: StagePlan, expected: Expected, going: bool | None) -> Outcome
     made = Plan(title=f"stage step {plan.step} of {plan.run}", steps=(plan.step_of_plan(),))
     document = made.document() | {
         "stage": plan.model_dump(
-            mode="json", exclude={"contents": True, "names": True, "selection": {"pieces"}}
+            mode="json", exclude={"contents": True, "names": True, "selection": {"pieces", "summed"}}
         )
         | {"path": plan.path, "need": plan.need, "obstacles": [error.document() for error in obstacles]}
         | {"expected": expected.model_dump(mode="json"), "next_to_go": going}
