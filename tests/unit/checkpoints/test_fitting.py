@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torchzip_paths
 
 from hostkit.checkpoints import Contents, Layout, fits
-from hostkit.checkpoints.fitting import bare, below, expected, foreign
+from hostkit.checkpoints.fitting import NESTED, PREFIXES, WRAPPERS, bare, below, expected, foreign
 from hostkit.checkpoints.models import Entry, TensorFacts
 
 CONFIG: dict[str, Any] = {
@@ -135,6 +137,20 @@ def test_names_are_walked_as_the_program_on_the_host_walks_them(key: str, wanted
         met = torchzip_paths.meet(f"{key}.w", wanted, strip)
         there = met[0] if there is None and met is not None and not met[1] else there
     assert [rest for rest, _ in below((tensor,), wanted)] == ([] if there is None else [there])
+
+
+def test_the_tables_are_those_of_the_harness_and_of_the_program_on_the_host() -> None:
+    harness = Path(__file__).parents[3] / "remote_payloads" / "dflash" / "drafter_files.py"
+    told = {
+        target.id: ast.literal_eval(node.value)
+        for node in ast.parse(harness.read_text()).body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name) and target.id in ("NESTED", "PREFIXES")
+    }
+    assert told == {"NESTED": NESTED, "PREFIXES": PREFIXES}
+    assert (torchzip_paths.HARNESS, torchzip_paths.BARE) == (NESTED, PREFIXES)
+    assert torchzip_paths.WRAPPERS == WRAPPERS
 
 
 def test_a_missing_an_extra_and_a_misshapen_tensor_are_named() -> None:
