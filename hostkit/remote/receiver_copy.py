@@ -17,6 +17,7 @@ import time
 from typing import IO, Any, Callable
 
 import completeness
+import completeness_formats
 import copy_tools
 import leash
 import receiver_files
@@ -27,6 +28,7 @@ from receiver_place import Claim, Place, RefusedError, need_room
 
 NEEDS = (
     "completeness",
+    "completeness_formats",
     "copy_tools",
     "leash",
     "receiver_files",
@@ -137,6 +139,9 @@ def ready(place: Place, request: dict[str, Any]) -> None:
     """Refuse what does not fit; make the folder, without links that something could be written through."""
     plan = request.get("plan")
     files = request.get("files", ())
+    for one in files:  # the source tells their names, and may be anybody's by now
+        if not completeness_formats.inside(one["name"]):
+            raise RefusedError("usage", "%r is no name of a file below a checkpoint" % one["name"][:200])
     need_room(place, plan["size"] if plan else sum(one["size"] for one in files), max(1, len(files)))
     os.makedirs(place.partial, mode=0o700, exist_ok=True)
     for one in completeness.payload(place.partial):
