@@ -7,15 +7,15 @@ import re
 import sys
 from typing import Any
 
+from hostkit.checkpoints.ends import SILENCE, marker, receiver, sending, wanted
 from hostkit.checkpoints.plan import StagePlan
-from hostkit.checkpoints.pulling import SILENCE, marker, receiver, sending, wanted
 from hostkit.checkpoints.rsync_exit import last_lines
 from hostkit.errors import UnreachableError
 from hostkit.inventory.models import Inventory
 from hostkit.transport.connections import THIS_MACHINE, Connections
 from hostkit.transport.program import run_program
 
-BLOCK = 4 << 20  # what a sender gives at once; with a rate, it is silent as long as one takes
+LEAST = 16 << 10  # bytes that the slowest sender gives at once (torchzip_polite): silent as long as they take
 
 
 def carry(connections: Connections, inventory: Inventory, plan: StagePlan) -> dict[str, Any]:
@@ -32,7 +32,7 @@ def carry(connections: Connections, inventory: Inventory, plan: StagePlan) -> di
 def _request(inventory: Inventory, plan: StagePlan) -> dict[str, Any]:
     line = marker()
     state = inventory.hosts[plan.destination].state
-    silence = max(SILENCE, 3 * BLOCK / plan.rate) if plan.rate else SILENCE
+    silence = max(SILENCE, 3 * LEAST / plan.rate) if plan.rate else SILENCE
     asked = wanted(plan) | {"folder": plan.folder, "name": plan.name, "state": state}
     asked |= {"marker": line, "silence": silence, "rsync": plan.carried == "rsync"}
     request: dict[str, Any] = {

@@ -10,9 +10,9 @@ from typing import Any
 
 from pydantic import Field
 
+from hostkit.checkpoints.ends import SILENCE, humble, receive_argv, send_argv
 from hostkit.checkpoints.method import FOLDERS, Chosen, Method, choose_method
 from hostkit.checkpoints.models import Candidate, Contents, File, Layout, Value
-from hostkit.checkpoints.pulling import humble, receive_argv, send_argv
 from hostkit.checkpoints.reading import inspect_checkpoint
 from hostkit.checkpoints.ways import By, Way, choose_way
 from hostkit.errors import CannotCreateError, DataError, HostkitError, UnreachableError
@@ -23,7 +23,6 @@ from hostkit.transport.connections import Connections
 from hostkit.transport.program import run_program
 from hostkit.transport.route import Route
 
-SILENCE = 120  # seconds without a byte after which rsync gives up; what has come stays
 KEEP = 3  # staged checkpoints of a run that stay
 CHECKED_FORMATS = ("torch-zip",)  # formats with a CRC of every byte: a resumed copy of them can be proven
 

@@ -15,10 +15,10 @@ from typing import Any
 from pydantic import Field
 
 from hostkit.checkpoints.carrying import carry
+from hostkit.checkpoints.ends import broken, pull_request, refusal
 from hostkit.checkpoints.method import Method
 from hostkit.checkpoints.models import Candidate, Value
 from hostkit.checkpoints.plan import KEEP, StagePlan, marker_of, plan_stage
-from hostkit.checkpoints.pulling import broken, pull_request, refusal
 from hostkit.checkpoints.reading import look
 from hostkit.checkpoints.rsync_exit import failure
 from hostkit.checkpoints.ways import By

@@ -55,7 +55,7 @@ def serve(request: dict[str, Any]) -> dict[str, Any]:
     if reply is None:
         return {"failed": "receiver", "exit": status, "said": receiver.said(), "sender": told}
     if reply.pop("broken", False):
-        reply["exit"] = told["exit"] or 12
+        reply["exit"] = told["exit"] or wire.BROKEN
     elif "rsync" in request and "exit" in reply:
         reply["exit"] = told.get("exit") or reply["exit"]
     if told.get("said"):

@@ -38,7 +38,6 @@ NEEDS = (
     "wire",
 )
 
-BROKEN = 12  # what rsync says, too, when the data stream broke
 HERE_EVERY = 2.0  # seconds between two signs of life to a carrier
 
 
@@ -99,7 +98,7 @@ def _from_child(output: Any, child: leash.Child, marker: bytes) -> dict[str, Any
         status = child.end(now="damaged" in reply)
     reply["said"] = child.said()
     if reply.pop("broken", False):  # the status of ssh says why, or nothing does
-        reply["exit"] = status or BROKEN
+        reply["exit"] = status or wire.BROKEN
     return reply
 
 

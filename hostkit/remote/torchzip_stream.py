@@ -2,15 +2,12 @@
 
 Travels to hosts: standard library only, Python 3.8 or newer. Writes nothing on the source.
 
-On the wire: a marker line (what a login shell printed stands before it), then blocks, each after its length in four
-bytes; a block of length 0 ends them, and one line of JSON follows: `code` null, or why it ends before its end.
+What goes to a receiver is framed as `wire` says; its last line is `code` null, or why it ends before its end.
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import fcntl
 import json
 import os
 import struct
@@ -21,18 +18,25 @@ from typing import Any, Callable
 import completeness
 import torchzip_polite
 import torchzip_select
+import wire
 from completeness import IncompleteError
 from completeness_formats import GARBLED
 from torchzip_pickle import PickleError
 from torchzip_select import Layout, SelectError, more_of
 
-NEEDS = ("completeness", "completeness_formats", "torchzip_pickle", "torchzip_polite", "torchzip_select")
+NEEDS = (
+    "completeness",
+    "completeness_formats",
+    "torchzip_pickle",
+    "torchzip_polite",
+    "torchzip_select",
+    "wire",
+)
 
 SMALL = 64 << 10
 LARGE = 1 << 20
 NEAR = 8192  # pieces that one read is looked for in
 GAP = 256  # bytes between two storages next to each other: a descriptor, a header, padding
-F_SETPIPE_SZ = 1031
 
 Sink = Callable[[Any], None]
 
@@ -163,13 +167,11 @@ def _replaced(path: str, before: dict[str, int]) -> bool:
         return True
 
 
-def wire(request: dict[str, Any]) -> None:
+def answer(request: dict[str, Any]) -> None:
     """Answer a receiver: marker, blocks, one line of JSON."""
     out = os.dup(1)
     os.dup2(2, 1)
-
-    with contextlib.suppress(OSError):  # where it is a pipe that may be wider: a tenth of the turns
-        fcntl.fcntl(out, F_SETPIPE_SZ, 1 << 20)
+    wire.widen(out)
 
     def block(data: Any) -> None:
         write(out, struct.pack("<I", len(data)))

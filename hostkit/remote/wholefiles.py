@@ -16,7 +16,7 @@ from typing import Any, Iterator
 import completeness
 import torchzip_polite
 import torchzip_stream
-import wire as lines
+import wire
 from torchzip_select import SelectError
 
 NEEDS = ("completeness", "torchzip_polite", "torchzip_select", "torchzip_stream", "wire")
@@ -24,14 +24,14 @@ NEEDS = ("completeness", "torchzip_polite", "torchzip_select", "torchzip_stream"
 HERE_EVERY = 10.0  # seconds between two signs of life while nothing is sent
 
 
-def wire(request: dict[str, Any]) -> None:
+def answer(request: dict[str, Any]) -> None:
     """Answer a receiver: marker, where it begins, blocks with their CRC, one line of JSON."""
     out = os.dup(1)
     os.dup2(2, 1)
-    lines.write(out, ("\n" + request["marker"] + "\n").encode())
+    wire.write(out, ("\n" + request["marker"] + "\n").encode())
     told = torchzip_stream.guarded(lambda: _send(out, request))
     if told["code"] != "closed":
-        lines.write(out, struct.pack("<II", 0, 0) + json.dumps(told).encode() + b"\n")
+        wire.write(out, struct.pack("<II", 0, 0) + json.dumps(told).encode() + b"\n")
 
 
 def _send(out: int, request: dict[str, Any]) -> dict[str, Any]:
@@ -42,12 +42,12 @@ def _send(out: int, request: dict[str, Any]) -> dict[str, Any]:
             _same(os.stat(path), path, one)
         at = _agreed(out, files, begin, request.get("rate")) if begin["sums"] else begin["at"]
     except BaseException:
-        lines.write(out, b'{"from": 0}\n')
+        wire.write(out, b'{"from": 0}\n')
         raise
-    lines.write(out, json.dumps({"from": at}).encode() + b"\n")
+    wire.write(out, json.dumps({"from": at}).encode() + b"\n")
     for block in _blocks(files, at, request.get("rate")):
-        lines.write(out, struct.pack("<II", len(block), zlib.crc32(block)))
-        lines.write(out, block)
+        wire.write(out, struct.pack("<II", len(block), zlib.crc32(block)))
+        wire.write(out, block)
     return {"replaced": False}
 
 
@@ -61,7 +61,7 @@ def _agreed(
     for block in _blocks(files, 0, rate):
         if time.monotonic() - told > HERE_EVERY:
             told = time.monotonic()
-            lines.write(out, b"\n")
+            wire.write(out, b"\n")
         view = block[:left]
         left -= len(view)
         while view:

@@ -21,6 +21,8 @@ NEEDS = ()
 NOISE = 1 << 20  # bytes that login shells may print before the marker
 BLOCK = 64 << 20  # no block is larger
 PART = 1 << 20
+LINE = 1 << 20  # no line of JSON is longer
+BROKEN = 12  # the status of a copy whose stream broke, as rsync's own
 F_SETPIPE_SZ = 1031
 
 
@@ -114,7 +116,7 @@ def trailer(stream: IO[bytes]) -> Any:
     """Return the sender's next word, a line of JSON; empty ones only say that it is there."""
     line = b"\n"
     while line == b"\n":
-        line = stream.readline()
+        line = stream.readline(LINE)
     try:
         return json.loads(line)
     except ValueError:

@@ -28,7 +28,7 @@ request['begin'] = BEGIN
 import low_priority, slow_lane, {module}
 low_priority.take()
 slow_lane.enter()
-{module}.wire(request)
+{module}.answer(request)
 """
 )
 _RECEIVER = (
@@ -40,7 +40,7 @@ receiver.attend({request!r})
 )
 # No quote, no newline, no `!`, no backslash: each login shell on the way reads it alike once it is quoted.
 LOADER = "import sys,zlib;b=sys.stdin.buffer;exec(zlib.decompress(b.read(int(b.readline()))))"
-SILENCE = 120.0  # seconds without a byte after which a receiver gives up
+SILENCE = 120  # seconds without a byte after which a receiver, or rsync, gives up; what has come stays
 
 
 def sender(module: str, request: dict[str, Any]) -> bytes:
