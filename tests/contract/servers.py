@@ -56,6 +56,16 @@ def free_port() -> int:
             return port
 
 
+def has_ipv6() -> bool:
+    """Whether this machine has an IPv6 loopback to listen on."""
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
 @dataclass
 class Server:
     """One sshd. `home` holds what the login shell reads; `bin` comes first in its PATH."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 
 from hostkit.transport.route import Route
 
-from .servers import Fleet, inventory
+from .servers import Fleet, has_ipv6, inventory
 
 pytestmark = pytest.mark.skipif(not shutil.which("rsync"), reason="no rsync on this machine")
 
@@ -137,15 +136,6 @@ def test_a_banner_on_stderr_alone_is_no_failure_and_noise_on_stdout_is(fleet: Fl
     noisy = fleet.server("noisy", noisy=True)
     done = pull(Route.to(inventory(a=fleet.host(noisy)), "a"), tmp_path, tmp_path / "into", ["file"])
     assert done.returncode != 0
-
-
-def has_ipv6() -> bool:
-    try:
-        with socket.socket(socket.AF_INET6) as probe:
-            probe.bind(("::1", 0))
-    except OSError:
-        return False
-    return True
 
 
 @pytest.mark.report("d13")

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from hostkit.checkpoints.plan import _carried
 from hostkit.checkpoints.ways import By, Way
 from hostkit.errors import DataError, UnreachableError
 from hostkit.transport.connections import Connections
-from tests.contract.servers import Fleet
+from tests.contract.servers import Fleet, has_ipv6
 from tests.unit.checkpoints.conftest import Ground, saved
 from tests.unit.checkpoints.test_interruption import alive, lock, other_command, senders, until
 from tests.unit.checkpoints.test_selecting import same_weights, trained
@@ -313,15 +312,6 @@ def test_a_push_that_does_not_reach_the_destination_names_it(strangers: Ground) 
     assert "ct200 did not reach the receiver on ct129" in told.value.what
     assert "known_hosts of ct200 itself" in str(told.value.hint)
     assert told.value.hop in ("pve2", "ct129")
-
-
-def has_ipv6() -> bool:
-    try:
-        with socket.socket(socket.AF_INET6) as probe:
-            probe.bind(("::1", 0))
-    except OSError:
-        return False
-    return True
 
 
 @pytest.mark.report("d13")

@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +18,6 @@ import torchzip_select
 import torchzip_stream
 
 PROGRAM = Path(torchzip.__file__)
-
-
-@pytest.fixture
-def strict(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Have torch compute the places of storages, and hold them against the archive's."""
-    from torch.utils.serialization import config
-
-    monkeypatch.setenv("TORCH_SERIALIZATION_DEBUG", "1")
-    config.load.calculate_storage_offsets = True
-    yield
-    config.load.calculate_storage_offsets = False
 
 
 def content() -> dict[str, Any]:

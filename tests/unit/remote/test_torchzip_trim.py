@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +16,7 @@ import torchzip_stream
 
 from tests.unit.remote.test_torchzip_select import flip
 
-
-@pytest.fixture(autouse=True)
-def _strict(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Have torch compute the places of storages, and hold them against the archive's."""
-    from torch.utils.serialization import config
-
-    monkeypatch.setenv("TORCH_SERIALIZATION_DEBUG", "1")
-    config.load.calculate_storage_offsets = True
-    yield
-    config.load.calculate_storage_offsets = False
+pytestmark = pytest.mark.usefixtures("strict")
 
 
 def views() -> dict[str, Any]:

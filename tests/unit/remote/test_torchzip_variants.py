@@ -18,9 +18,7 @@ import pytest
 import torchzip
 import torchzip_copy
 
-from tests.unit.remote.test_torchzip_select import save, strict
-
-__all__ = ["strict"]
+from tests.unit.remote.test_torchzip_select import save
 
 
 def taken(path: Path, keys: list[str], **more: Any) -> dict[str, Any]:
