@@ -27,8 +27,8 @@ request = {request!r}
 request['begin'] = BEGIN
 import low_priority, slow_lane, {module}
 low_priority.take()
-slow_lane.enter()
-{module}.answer(request)
+with slow_lane.entered():
+    {module}.answer(request)
 """
 )
 _RECEIVER = (

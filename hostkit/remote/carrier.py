@@ -29,9 +29,14 @@ _JOIN = (
 
 def serve(request: dict[str, Any]) -> dict[str, Any]:
     """Return the receiver's reply, with what the sender said; or `failed`: the receiver itself was not there."""
-    if request.get("humble"):
-        low_priority.take()
-        slow_lane.enter()
+    if not request.get("humble"):
+        return _serve(request)
+    low_priority.take()
+    with slow_lane.entered():
+        return _serve(request)
+
+
+def _serve(request: dict[str, Any]) -> dict[str, Any]:
     receiver = leash.Child(request["receiver"]["argv"], stdout=subprocess.PIPE)
     put, back = receiver.process.stdin, receiver.process.stdout
     assert put is not None

@@ -64,6 +64,15 @@ class ControlGroup:
         """Move this process in; a group that cannot be entered is no lever."""
         return self.write("cgroup.procs", "0" if self.second else str(os.getpid()))
 
+    def leave(self, home: str) -> bool:
+        """Move this process back to the group of the same hierarchy in which it was; say whether the kernel did."""
+        try:
+            with open(os.path.join(home, "cgroup.procs"), "w") as file:
+                file.write("0" if self.second else str(os.getpid()))
+        except OSError:
+            return False
+        return True
+
     def close(self) -> None:
         if self.path is not None:
             remove(self.path)

@@ -14,7 +14,7 @@ import os
 import shutil
 import stat
 import time
-from typing import Any, Callable
+from typing import Any, Callable, ContextManager
 
 import copy_tools
 import low_priority
@@ -54,16 +54,16 @@ def prepare(place: Place, request: dict[str, Any]) -> dict[str, Any]:
 
 def copied(copy: Callable[..., dict[str, Any]], place: Place, request: dict[str, Any]) -> dict[str, Any]:
     """Copy and prove, as the only one. Nothing is at the final name yet."""
-    _humble()
-    with Claim(place) as claim:
+    with _humble(), Claim(place) as claim:
         receiver_copy.ready(place, request)
         return copy(place, request, claim)
 
 
 def attend(request: dict[str, Any]) -> None:
-    """Take what a carrier brings, and answer it."""
-    _humble()
-    receiver_copy.attend(request)
+    """Take what a carrier brings, answer it, and end."""
+    with _humble():
+        receiver_copy.attend(request)
+    os._exit(0)  # without waiting for who listens
 
 
 def publish(place: Place, request: dict[str, Any]) -> dict[str, Any]:
@@ -98,18 +98,25 @@ def prove(place: Place) -> dict[str, Any]:
     manifest = place.manifest()
     if manifest is None:
         return {"proven": False, "reason": "no manifest"}
-    _humble()
+    with _humble():
+        reason = _disproof(place, manifest)
+    if reason is not None:
+        return {"proven": False, "reason": reason}
+    return {"proven": True, "reason": None, "manifest": manifest}
+
+
+def _disproof(place: Place, manifest: dict[str, Any]) -> str | None:
     for one in manifest.get("files", []):
         path = os.path.join(place.final, one["name"])
         try:
             if not stat.S_ISREG(os.lstat(path).st_mode):
-                return {"proven": False, "reason": "%s is no regular file" % one["name"]}
+                return "%s is no regular file" % one["name"]
             found = torchzip_verify.prove(path, False)
         except OSError as error:
-            return {"proven": False, "reason": "%s: %s" % (one["name"], error.strerror)}
+            return "%s: %s" % (one["name"], error.strerror)
         if found["sha256"] != one["sha256"]:
-            return {"proven": False, "reason": "%s no longer has its SHA-256" % one["name"]}
-    return {"proven": True, "reason": None, "manifest": manifest}
+            return "%s no longer has its SHA-256" % one["name"]
+    return None
 
 
 def discard(place: Place) -> dict[str, Any]:
@@ -119,10 +126,10 @@ def discard(place: Place) -> dict[str, Any]:
     return {"discarded": True}
 
 
-def _humble() -> None:
+def _humble() -> ContextManager[Any]:
     """Take the lowest place for CPU and disk: the destination may be a machine that the run is on as well."""
     low_priority.take()
-    slow_lane.enter()
+    return slow_lane.entered()
 
 
 def serve(request: dict[str, Any]) -> dict[str, Any]:

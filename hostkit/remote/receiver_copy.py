@@ -119,7 +119,7 @@ def _from(output: Any, stream: IO[bytes], marker: bytes) -> dict[str, Any]:
 
 
 def attend(request: dict[str, Any]) -> None:
-    """Be the receiver that a carrier talks to; ends when nobody reads our answers, or nothing comes for too long."""
+    """Be the receiver that a carrier talks to; we end when nobody reads our answers, or nothing comes for too long."""
     carrier = Carrier(request["marker"].encode(), request["silence"])
     try:
         place = Place(request["folder"], request["name"])
@@ -131,7 +131,6 @@ def attend(request: dict[str, Any]) -> None:
     except OSError as error:
         reply = refusal(error, request)
     carrier.say(reply)
-    os._exit(0)
 
 
 def ready(place: Place, request: dict[str, Any]) -> None:

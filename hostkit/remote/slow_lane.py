@@ -6,7 +6,9 @@ so that it may be done on a training host as well.
 
 from __future__ import annotations
 
+import contextlib
 import os
+from typing import Iterator, Optional, Tuple
 
 import control_groups
 import jobprocess
@@ -15,36 +17,71 @@ from low_priority import Lever, lever
 NEEDS = ("control_groups", "jobprocess", "low_priority")
 
 
-def enter() -> Lever:
-    """Move this process, and so all that it starts, into a group of its own; say if that was real. Never raises."""
-    for path, _ in control_groups.groups("cpu"):  # with both versions mounted, ours may be in either
+@contextlib.contextmanager
+def entered() -> Iterator[Lever]:
+    """Have what is done inside, and all that it starts, in a group of its own; yields whether that was real.
+
+    Raises nothing for want of a group. At an orderly end nothing is left, nor a process that somebody else has to reap:
+    in a container that may be the run.
+    """
+    lane, found = _enter()
+    try:
+        yield found
+    finally:
+        if lane is not None:
+            lane.leave()
+
+
+def _enter() -> Tuple[Optional[_Lane], Lever]:
+    before = control_groups.groups("cpu")
+    for path, _ in before:  # with both versions mounted, ours may be in either
         if os.path.basename(path).startswith("hostkit-copy-"):
-            return lever("cpu-weight", True, "%s, of what started this" % path)
+            return None, lever("cpu-weight", True, "%s, of what started this" % path)
     group, found = control_groups.cpu_group("copy-%d" % os.getpid())
     if group.path is None:
-        return found
+        return None, found
     try:
-        _watched(group)
+        lane = _Lane(group)
     except OSError as error:  # no process or descriptor is left here for it, which must not cost the copy
         group.close()
-        return dict(found, real=False, detail=os.strerror(error.errno or 0))
+        return None, dict(found, real=False, detail=os.strerror(error.errno or 0))
+    lane.home = next((path for path, second in before if second == group.second and _holds_us(path)), None)
     if not group.enter():
         group.close()
-        return dict(found, real=False, detail=group.why)
-    return found
+        lane.leave()
+        return None, dict(found, real=False, detail=group.why)
+    return lane, found
 
 
-def _watched(group: control_groups.ControlGroup) -> None:
-    """Start, outside the group, who takes it away at our end."""
-    alive, ours = os.pipe()  # ours is closed by our end, however that comes
-    try:
-        if os.fork() == 0:
-            _sweep(group, alive, ours)
-    except OSError:
-        os.close(ours)
-        raise
-    finally:
-        os.close(alive)
+def _holds_us(group: str) -> bool:
+    return b"%d" % os.getpid() in (jobprocess.read(os.path.join(group, "cgroup.procs")) or b"").split()
+
+
+class _Lane:
+    """A group, and a process outside of it that takes it away at our end, whatever that is."""
+
+    def __init__(self, group: control_groups.ControlGroup) -> None:
+        self.group = group
+        self.home: Optional[str] = None  # the group that we were in, where that can be seen
+        alive, self.ours = os.pipe()  # ours is closed by our end, however that comes
+        try:
+            self.watcher = os.fork()
+            if self.watcher == 0:
+                _sweep(group, alive, self.ours)
+        except OSError:
+            os.close(self.ours)
+            raise
+        finally:
+            os.close(alive)
+
+    def leave(self) -> None:
+        """Go back and take the group away; what cannot be done now is left to who watches."""
+        if self.home is not None and self.group.leave(self.home):
+            self.group.close()
+        if not os.path.isdir(str(self.group.path)):
+            os.close(self.ours)
+            with contextlib.suppress(ChildProcessError):  # where SIGCHLD is ignored nobody has to be reaped
+                os.waitpid(self.watcher, 0)
 
 
 def _sweep(group: control_groups.ControlGroup, alive: int, ours: int) -> None:

@@ -12,19 +12,25 @@ import time
 from pathlib import Path
 
 import control_groups
+import jobprocess
 import pytest
+import slow_lane
 
 REMOTE = Path(control_groups.__file__).parent
 PROGRAM = """
 import json, os, subprocess, sys
 sys.path.insert(0, {remote!r})
-import control_groups, slow_lane
-found = slow_lane.enter()
-mine = control_groups.groups("cpu")[:1]
-again = subprocess.run([sys.executable, "-c", "import sys; sys.path.insert(0, {remote!r})\\n"
-    "import slow_lane; print(slow_lane.enter()['detail'])"], capture_output=True, text=True).stdout
-print(json.dumps([found, mine, again]), flush=True)
-sys.stdin.read()
+import control_groups, jobprocess, slow_lane
+home = control_groups.groups("cpu")[:1]
+with slow_lane.entered() as found:
+    mine = control_groups.groups("cpu")[:1]
+    again = subprocess.run([sys.executable, "-c", "import sys; sys.path.insert(0, {remote!r})\\n"
+        "import slow_lane\\nwith slow_lane.entered() as found: print(found['detail'])"],
+        capture_output=True, text=True).stdout
+    print(json.dumps([found, mine, again]), flush=True)
+    sys.stdin.read()
+left = [os.path.exists(mine[0][0]), sorted(jobprocess.descendants(os.getpid()))]
+print(json.dumps([*left, control_groups.groups("cpu")[:1] == home]), flush=True)
 """
 
 
@@ -51,25 +57,24 @@ def test_a_copy_is_in_its_own_group_and_the_group_goes_whatever_ends_it(end: sig
         assert "of what started this" in again  # what it starts makes no group of its own
         copy.stdin.close() if end is None else copy.send_signal(end)
         copy.wait()
-        assert copy.stdout.read() == b""  # ends: who sweeps up holds none of the copy's streams open
-    until = time.monotonic() + 10
+        # at an orderly end nothing is left at once, nor anybody for others to reap
+        said = copy.stdout.read()  # ends: who sweeps up holds none of the copy's streams open
+        assert said == b"" if end else json.loads(said) == [False, [], True]
+    until = time.monotonic() + 60
     while Path(path).exists():
         assert time.monotonic() < until, "the group was left behind"
         time.sleep(0.02)
 
 
 def test_where_no_group_can_be_made_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
-    import slow_lane
-
     monkeypatch.setattr(control_groups, "_groups_above", lambda _: [])
-    assert not slow_lane.enter()["real"]
+    with slow_lane.entered() as found:
+        assert not found["real"]
 
 
 def test_where_no_process_can_be_started_to_sweep_up_there_is_no_group_and_no_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    import slow_lane
-
     class Group:
         path = "/sys/fs/cgroup/hostkit-copy-1"
         closed = False
@@ -85,8 +90,8 @@ def test_where_no_process_can_be_started_to_sweep_up_there_is_no_group_and_no_er
     monkeypatch.setattr(control_groups, "cpu_group", lambda _: (group, made))
     monkeypatch.setattr(os, "fork", full)
     before = len(os.listdir("/proc/self/fd"))
-    found = slow_lane.enter()
-    assert (found["real"], found["detail"]) == (False, os.strerror(errno.EAGAIN))
+    with slow_lane.entered() as found:
+        assert (found["real"], found["detail"]) == (False, os.strerror(errno.EAGAIN))
     assert group.closed
     assert len(os.listdir("/proc/self/fd")) == before
 
@@ -94,12 +99,29 @@ def test_where_no_process_can_be_started_to_sweep_up_there_is_no_group_and_no_er
 def test_with_both_versions_mounted_a_copy_that_is_in_a_group_makes_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    import slow_lane
-
     both = [("/sys/fs/cgroup/unified", True), ("/sys/fs/cgroup/cpu/hostkit-copy-7", False)]
     monkeypatch.setattr(control_groups, "groups", lambda _: both)
-    assert slow_lane.enter()["detail"] == "/sys/fs/cgroup/cpu/hostkit-copy-7, of what started this"
+    with slow_lane.entered() as found:
+        assert found["detail"] == "/sys/fs/cgroup/cpu/hostkit-copy-7, of what started this"
 
 
 def test_a_place_for_groups_that_cannot_be_listed_is_no_error(tmp_path: Path) -> None:
     control_groups._clear_stale(str(tmp_path / "gone"))
+
+
+@pytest.mark.skipif(not writable(), reason="no cpu group can be made here")
+def test_a_group_that_cannot_be_entered_is_taken_away_at_once_and_nobody_waits_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[control_groups.ControlGroup] = []
+
+    def refused(group: control_groups.ControlGroup) -> bool:
+        made.append(group)
+        return False
+
+    monkeypatch.setattr(control_groups.ControlGroup, "enter", refused)
+    before = jobprocess.descendants(os.getpid())
+    with slow_lane.entered() as found:
+        assert not found["real"]
+        assert not Path(str(made[0].path)).exists()
+        assert jobprocess.descendants(os.getpid()) == before
