@@ -144,15 +144,10 @@ def show_plan(console: Console, plan: StagePlan, expected: Expected) -> None:
         ("to", f"{plan.destination}:{plan.path}"),
         ("route", _route(plan)),
         ("method", f"{plan.method}: {plan.why}" + ("" if plan.selection else f"; {_carried(plan)}")),
-        (
-            "bytes",
-            f"{plan.need:,} to come" + (f", {size(plan.arrived)} there already" if plan.arrived else ""),
-        ),
+        ("bytes", _bytes(plan)),
         ("time", expected.words),
         ("space", f"{size(room.get('free', 0))} free, of which {size(room.get('reserve', 0))} stay free"),
     ]
-    if plan.staged:
-        rows[5] = ("bytes", "none: it is staged already, and would be proven again")
     if plan.holder:
         rows.append(("busy", "another command copies it now; this one would wait for it"))
     for label, text in rows:
@@ -160,6 +155,12 @@ def show_plan(console: Console, plan: StagePlan, expected: Expected) -> None:
     for error in plan.obstacles():
         console.print(Text(f"would fail: {harmless(str(error))}", style="bold red"), soft_wrap=True)
     console.print("nothing was done")
+
+
+def _bytes(plan: StagePlan) -> str:
+    if plan.staged:
+        return "none: it is staged already, and would be proven again"
+    return f"{plan.need:,} to come" + (f", {size(plan.arrived)} there already" if plan.arrived else "")
 
 
 def _route(plan: StagePlan) -> str:
