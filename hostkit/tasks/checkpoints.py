@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import posixpath
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hostkit.tasks.command import Outcome, Session, command
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hostkit.checkpoints import Candidate, Choice, StagePlan
     from hostkit.checkpoints.timing import Expected
     from hostkit.checkpoints.ways import By
@@ -75,11 +78,10 @@ def stage(
 
     The same command again goes on where it was cut, or finds it staged. Example: hostkit stage --dry-run
     """
-    from hostkit.checkpoints import choose_step, plan_stage
+    from hostkit.checkpoints import plan_stage
     from hostkit.checkpoints import stage as execute
     from hostkit.checkpoints.timing import EVENT, expect, took
-    from hostkit.errors import CannotCreateError, DataError, UsageError
-    from hostkit.evals.finding import choice_of
+    from hostkit.errors import CannotCreateError, UsageError
     from hostkit.journal import Journal
     from hostkit.report.copying import Copying
 
@@ -89,37 +91,19 @@ def stage(
     run, host, where = _destination(session, run, eval, to, folder)
     session.say(f"looking at {run} …")
     status, choice = _choose(session, run)
-    doubted: dict[str, str] = {}
-    while True:
-        chosen = (
-            choose_step([one.candidate for one in choice.ranked], number)
-            if number is not None
-            else choice.chosen
-        )
-        if chosen is None:
-            raise DataError(
-                f"run {run} has no complete checkpoint",
-                where=status.host.name,
-                hint="`hostkit checkpoints` says why",
-            )
-        plan = plan_stage(
-            session.connections,
-            session.inventory,
-            run,
-            chosen,
-            host,
-            where,
-            method="full" if full else "auto",
-            rate=limit,
-            by=carrier,
-            trim=trim,
-        )
-        if number is not None or plan.contents.complete or chosen.path in doubted:
-            break
-        doubted[chosen.path] = (
-            plan.contents.reason or "no reason given"
-        )  # the next one is as good as asked for
-        choice = choice_of(status, doubted)
+    plan_of = partial(
+        plan_stage,
+        session.connections,
+        session.inventory,
+        run,
+        dest_host=host,
+        dest_dir=where,
+        method="full" if full else "auto",
+        rate=limit,
+        by=carrier,
+        trim=trim,
+    )
+    chosen, choice, plan = _of_a_whole_one(status, choice, number, plan_of)
     if number is None:
         for one in choice.passed_over:
             session.say(f"step {one.candidate.step} was passed over: {one.why}")
@@ -159,6 +143,34 @@ def stage(
         show_staged(console, staged)
 
     return Outcome(document, render=render)
+
+
+def _of_a_whole_one(
+    status: TrainStatus, choice: Choice, step: int | None, plan_of: Callable[[Candidate], StagePlan]
+) -> tuple[Candidate, Choice, StagePlan]:
+    """Return the plan for the step that was asked for; else for the newest that a closer look finds whole too.
+
+    Raises UsageError, DataError where there is none.
+    """
+    from hostkit.checkpoints import choose_step
+    from hostkit.errors import DataError
+    from hostkit.evals.finding import choice_of
+
+    if step is not None:
+        chosen = choose_step([one.candidate for one in choice.ranked], step)
+        return chosen, choice, plan_of(chosen)
+    doubted: dict[str, str] = {}
+    while choice.chosen is not None:
+        chosen, plan = choice.chosen, plan_of(choice.chosen)
+        if plan.contents.complete:
+            return chosen, choice, plan
+        doubted[chosen.path] = plan.contents.reason or "no reason given"
+        choice = choice_of(status, doubted)
+    raise DataError(
+        f"run {status.run} has no complete checkpoint",
+        where=status.host.name,
+        hint="`hostkit checkpoints` says why",
+    )
 
 
 def _events() -> list[dict[str, Any]]:
