@@ -99,3 +99,23 @@ def transport(
     if way not in connections:
         connections[way] = Connections(inventory(**hosts))
     return connections[way].transport(list(hosts)[-1])
+
+
+@pytest.fixture
+def own(tmp_path: Path, fleet: Fleet) -> Iterator[Any]:
+    """Start servers for one test alone: `own("name", "Option value")`."""
+    made: list[Server] = []
+
+    def start(name: str, *options: str, **more: Any) -> Server:
+        (tmp_path / "id").exists() or [
+            (tmp_path / file).write_bytes((fleet.root / file).read_bytes()) for file in ("id", "id.pub")
+        ]
+        (tmp_path / "id").chmod(0o600)
+        server = Server(tmp_path, name, options, **more).start()
+        made.append(server)
+        (tmp_path / "known_hosts").write_text("".join(s.known_hosts_line() for s in made))
+        return server
+
+    yield start
+    for server in made:
+        server.stop()
