@@ -121,7 +121,7 @@ def sending(plan: StagePlan, line: str) -> bytes:
         "rate": plan.rate,
         "summed": plan.selection.get("summed", {}),
     }
-    return sender("torchzip_stream", asked)
+    return sender("torchzip_sender", asked)
 
 
 def broken(exit: int, said: str, *, source: str, destination: str) -> HostkitError | None:

@@ -1,16 +1,12 @@
 """Send a laid-out selection from the source: any byte onwards, every record's CRC checked on the way.
 
 Travels to hosts: standard library only, Python 3.8 or newer. Writes nothing on the source.
-
-What goes to a receiver is framed as `wire` says; its last line is `code` null, or why it ends before its end.
 """
 
 from __future__ import annotations
 
 import errno
-import json
 import os
-import struct
 import sys
 import zlib
 from typing import Any, Callable
@@ -18,11 +14,10 @@ from typing import Any, Callable
 import completeness
 import torchzip_polite
 import torchzip_select
-import wire
 from completeness import IncompleteError
 from completeness_formats import GARBLED
 from torchzip_pickle import PickleError
-from torchzip_select import Layout, SelectError, more_of
+from torchzip_select import Layout, SelectError
 
 NEEDS = (
     "completeness",
@@ -30,7 +25,6 @@ NEEDS = (
     "torchzip_pickle",
     "torchzip_polite",
     "torchzip_select",
-    "wire",
 )
 
 SMALL = 64 << 10
@@ -165,28 +159,6 @@ def _replaced(path: str, before: dict[str, int]) -> bool:
         return torchzip_select.identity(path)["inode"] != before["inode"]
     except OSError:
         return True
-
-
-def answer(request: dict[str, Any]) -> None:
-    """Answer a receiver: marker, blocks, one line of JSON."""
-    out = os.dup(1)
-    os.dup2(2, 1)
-    wire.widen(out)
-
-    def block(data: Any) -> None:
-        write(out, struct.pack("<I", len(data)))
-        write(out, data)
-
-    def work() -> dict[str, Any]:
-        layout = torchzip_select.lay_out(request["path"], request["keys"], **more_of(request))
-        if layout.document()["digest"] != request["digest"]:
-            raise SelectError("changed", "the source changed after it was looked at")
-        return send(layout, request["path"], block, request["begin"], request.get("rate"))
-
-    write(out, ("\n" + request["marker"] + "\n").encode())
-    told = guarded(work)
-    if told["code"] != "closed":
-        write(out, struct.pack("<I", 0) + json.dumps(told).encode() + b"\n")
 
 
 def write(descriptor: int, data: Any) -> None:
