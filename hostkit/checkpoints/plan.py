@@ -150,44 +150,46 @@ def plan_stage(
     """
     source = inventory.runs[run].host
     saved = inventory.runs[run].checkpoints
-    with ThreadPoolExecutor(1, "way") as beside:  # who reaches whom takes as long as to read the checkpoint
-        finding = beside.submit(choose_way, connections, inventory, source, dest_host, by)
-        if contents is None:
-            contents = inspect_checkpoint(
-                connections.transport(source),
-                inventory.hosts[source].python,
-                candidate.path,
-                marker=marker_of(saved.marker if saved else None, candidate.step),
-                layout=Layout.of(saved),
-            )
-        chosen = choose_method(
-            connections,
-            inventory,
-            source,
-            contents,
-            Layout.of(saved),
-            method=method,
-            own_harness=any(one.run == run and one.harness != "dflash" for one in inventory.evals.values()),
-            trim=trim,
-            rate=rate,
+    # who reaches whom takes as long to find out as to read the checkpoint; a fault or an interrupt here does not wait
+    beside = ThreadPoolExecutor(1, "way")
+    finding = beside.submit(choose_way, connections, inventory, source, dest_host, by)
+    beside.shutdown(wait=False)
+    if contents is None:
+        contents = inspect_checkpoint(
+            connections.transport(source),
+            inventory.hosts[source].python,
+            candidate.path,
+            marker=marker_of(saved.marker if saved else None, candidate.step),
+            layout=Layout.of(saved),
         )
-        name = f"{run}-step{candidate.step}-{_fingerprint(source, contents, chosen)}"
-        reply = run_program(
-            connections.transport(dest_host),
-            inventory.hosts[dest_host].python,
-            "receiver",
-            {
-                "op": "prepare",
-                "folder": dest_dir,
-                "name": name,
-                "run": run,
-                "keep": keep,
-                "state": inventory.hosts[dest_host].state,
-            },
-            timeout=60,
-            retry=True,
-        )
-        way = finding.result()
+    chosen = choose_method(
+        connections,
+        inventory,
+        source,
+        contents,
+        Layout.of(saved),
+        method=method,
+        own_harness=any(one.run == run and one.harness != "dflash" for one in inventory.evals.values()),
+        trim=trim,
+        rate=rate,
+    )
+    name = f"{run}-step{candidate.step}-{_fingerprint(source, contents, chosen)}"
+    reply = run_program(
+        connections.transport(dest_host),
+        inventory.hosts[dest_host].python,
+        "receiver",
+        {
+            "op": "prepare",
+            "folder": dest_dir,
+            "name": name,
+            "run": run,
+            "keep": keep,
+            "state": inventory.hosts[dest_host].state,
+        },
+        timeout=60,
+        retry=True,
+    )
+    way = finding.result()
     there = {name: path for name, path in (reply.get("tools") or {}).items() if isinstance(name, str)}
     carried, carried_why = _carried(chosen, way, {source: contents.tools, dest_host: there})
     whole = contents.format not in FOLDERS or candidate.path.endswith(".index.json")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
+import os
 import sys
 import tempfile
 from dataclasses import asdict, dataclass
@@ -45,9 +46,14 @@ def stripped(name: str, source: str) -> Stripped:
 
 def _kept(place: Path, key: str) -> Stripped | None:
     try:
-        told = json.loads(place.read_text("utf-8"))
-        if told["key"] == key:
-            return Stripped(str(told["text"]), tuple(map(str, told["needs"])))
+        with place.open("rb") as file:
+            look = os.fstat(file.fileno())
+            if look.st_uid != os.geteuid() or look.st_mode & 0o022:
+                return None  # somebody else may have written it, and it runs on hosts
+            told = json.loads(file.read())
+        found = Stripped(str(told["text"]), tuple(map(str, told["needs"])))
+        if told["key"] == key and told["sum"] == _sum(found):
+            return found
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None  # a cache is no truth: what is missing, cut or odd in it is worked out again
     return None
@@ -56,11 +62,20 @@ def _kept(place: Path, key: str) -> Stripped | None:
 def _keep(place: Path, key: str, found: Stripped) -> None:
     try:
         place.parent.mkdir(mode=0o700, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=place.parent, delete=False, encoding="utf-8") as file:
-            json.dump({"key": key} | asdict(found), file)
-        Path(file.name).replace(place)
+        descriptor, name = tempfile.mkstemp(dir=place.parent)
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                json.dump({"key": key, "sum": _sum(found)} | asdict(found), file)
+            Path(name).replace(place)
+        except OSError:
+            Path(name).unlink(missing_ok=True)
     except OSError:
         return  # a full disk costs the next command its time, and nothing else
+
+
+def _sum(found: Stripped) -> str:
+    """Return what tells a text that was damaged on the disk: it still is a Python program then, and another one."""
+    return hashlib.sha256(json.dumps(asdict(found)).encode()).hexdigest()
 
 
 def _needs(source: str) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,25 @@ def test_the_whole_file_is_pushed_by_rsync_and_goes_on_where_it_was_cut(one_way:
     staged = staged_by(one_way, plan)
     assert Path(staged.path).read_bytes() == path.read_bytes()
     assert staged.resumed_at == 123_456
+
+
+def test_what_is_wrong_with_the_checkpoint_is_told_before_it_is_known_who_reaches_whom(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved(ground.root / "step_1" / "checkpoint.pt", 1)
+    known = threading.Event()
+
+    def unreadable(*_: Any, **__: Any) -> None:
+        raise DataError("it is not to be read", where="box")
+
+    monkeypatch.setattr("hostkit.checkpoints.plan.choose_way", lambda *_: known.wait())
+    monkeypatch.setattr("hostkit.checkpoints.plan.inspect_checkpoint", unreadable)
+    try:
+        with pytest.raises(DataError, match="not to be read"):
+            planned(ground)
+        assert not known.is_set()
+    finally:
+        known.set()
 
 
 def test_neither_reaches_the_other_and_nothing_is_relayed_unasked(strangers: Ground) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from pathlib import Path
 
@@ -50,6 +51,30 @@ def test_a_damaged_cache_is_no_truth(cache: Path, damage: bytes) -> None:
     stripped("trial", SOURCE)
     cache.write_bytes(damage)
     assert stripped("trial", SOURCE) == TRAVELS
+
+
+@pytest.mark.parametrize("what", ["a bit", "another's right to write"])
+def test_what_runs_on_hosts_is_not_taken_from_a_file_that_another_or_the_disk_may_have_changed(
+    cache: Path, once: Callable[[], int], what: str
+) -> None:
+    stripped("trial", SOURCE)
+    if what == "a bit":
+        cache.write_text(cache.read_text().replace("X = 1", "X = 3"))
+    else:
+        cache.chmod(0o620)
+    assert stripped("trial", SOURCE) == TRAVELS
+    assert once() == 2
+    assert stripped("trial", SOURCE) == TRAVELS
+    assert once() == 2  # and a sound one stands there again
+
+
+def test_a_full_disk_leaves_nothing_half_written(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(Path, "replace", full)
+    assert stripped("trial", SOURCE) == TRAVELS
+    assert list(cache.parent.iterdir()) == []
 
 
 def test_without_a_place_for_a_cache_it_is_worked_out_each_time(
