@@ -80,17 +80,22 @@ def publish(place: Place, request: dict[str, Any]) -> dict[str, Any]:
             json.dump(manifest, file, indent=1)
         torchzip_verify.flush(path)
         torchzip_verify.flush(place.partial)
-        if os.path.isdir(place.final):  # an unproven one: aside, and its bytes go unless somebody reads them
-            aside = "%s.old-%d" % (place.partial, time.time_ns())
-            os.rename(place.final, aside)
-            if not receiver_keep.users(place.final, aside, request.get("state")):
-                shutil.rmtree(aside, ignore_errors=True)
+        if os.path.lexists(place.final):
+            _put_aside(place, request.get("state"))
         os.rename(place.partial, place.final)
         torchzip_verify.flush(place.folder)
         removed = receiver_keep.prune(
             place.folder, place.name, str(manifest["run"]), request["keep"], request.get("state")
         )
     return {"path": place.final, "removed": removed, "manifest": manifest}
+
+
+def _put_aside(place: Place, state: str | None) -> None:
+    """Free the final name: what is unproven goes unless somebody reads it; a link or a file is not ours to remove."""
+    aside = "%s.old-%d" % (place.partial, time.time_ns())
+    os.rename(place.final, aside)
+    if not os.path.islink(aside) and not receiver_keep.users(place.final, aside, state):
+        shutil.rmtree(aside, ignore_errors=True)  # which does nothing to a file
 
 
 def prove(place: Place) -> dict[str, Any]:

@@ -21,7 +21,10 @@ def prune(folder: str, newest: str, run: str, keep: int, state: str | None) -> l
         shutil.rmtree(left, ignore_errors=True)  # a removal that was cut short
     for path in going(folder, newest, run, keep, state):
         aside = os.path.join(folder, ".staging", os.path.basename(path) + ".going")
-        os.rename(path, aside)  # at once away from its name, so that half of it is never found there
+        try:
+            os.rename(path, aside)  # at once away from its name, so that half of it is never found there
+        except OSError:
+            continue  # immutable, mounted, somebody else's: what was staged now is there all the same
         shutil.rmtree(aside, ignore_errors=True)
         removed.append(path)
     return removed
@@ -37,7 +40,7 @@ def going(folder: str, newest: str, run: str, keep: int, state: str | None) -> l
             mine = manifest.get("run") == run and manifest.get("schema", "").startswith("hostkit.staged/")
             if mine and name != newest:
                 older.append((float(manifest["staged_at"]), os.path.join(folder, name)))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             continue  # not one of ours: not ours to remove
     beyond = sorted(older, reverse=True)[max(1, keep) - 1 :]
     return [path for _, path in beyond if not users(path, path, state)]
@@ -54,13 +57,22 @@ def users(path: str, now: str, state: str | None) -> list[str]:
 
 def _holds(pid: str, prefixes: tuple[str, ...]) -> bool:
     try:
-        for number in os.listdir("/proc/%s/fd" % pid):
-            if os.readlink("/proc/%s/fd/%s" % (pid, number)).startswith(prefixes):
-                return True
+        if any(
+            _link("/proc/%s/fd/%s" % (pid, one)).startswith(prefixes)
+            for one in os.listdir("/proc/%s/fd" % pid)
+        ):
+            return True
         with open("/proc/%s/maps" % pid, encoding="utf-8", errors="surrogateescape") as maps:
             return any(prefix in line for line in maps for prefix in prefixes)
     except OSError:
         return False  # ended, or another user's: theirs are told by their jobs
+
+
+def _link(path: str) -> str:
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""  # closed by now: its others count all the same
 
 
 def _jobs(path: str, state: str | None) -> list[str]:
@@ -71,7 +83,7 @@ def _jobs(path: str, state: str | None) -> list[str]:
         try:
             with open(spec, encoding="utf-8") as file:
                 named = _names(json.load(file), path)
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             continue
         if named and not _ended(os.path.join(os.path.dirname(spec), "status.json")):
             found.append(os.path.basename(os.path.dirname(spec)))
@@ -90,5 +102,5 @@ def _ended(status: str) -> bool:
     try:
         with open(status, encoding="utf-8") as file:
             return json.load(file).get("state") not in (None, "running", "starting", "unknown")
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError, TypeError, RecursionError):
         return False

@@ -16,10 +16,21 @@ import time
 from typing import Any
 
 import completeness
+from completeness_formats import inside
 
-NEEDS = ("completeness",)
+NEEDS = ("completeness", "completeness_formats")
 
 MANIFEST = "manifest.json"
+SCHEMA = "hostkit.staged/1"
+_FIELDS = {
+    "entry": str,
+    "sha256": str,
+    "method": str,
+    "bytes": int,
+    "step": int,
+    "route": list,
+    "files": list,
+}
 
 
 class RefusedError(Exception):
@@ -45,13 +56,13 @@ class Place:
         self.lock = self.partial + ".lock"
 
     def manifest(self) -> dict[str, Any] | None:
-        """Return the manifest of the staged checkpoint; None when there is none."""
+        """Return the manifest of the staged checkpoint; None when there is none that proves anything."""
         try:
             with open(os.path.join(self.final, MANIFEST), encoding="utf-8") as file:
                 found = json.load(file)
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return None
-        return found if isinstance(found, dict) else None
+        return found if _proves(found) else None
 
     def arrived(self) -> int:
         """Return how many bytes are here so far."""
@@ -70,10 +81,24 @@ class Place:
                     return None
                 except OSError:
                     return dict(json.loads(file.read() or b"{}"), held=True)
-        except ValueError:
+        except (ValueError, TypeError, RecursionError):  # not what we write
             return {"held": True}
         except OSError:
             return None
+
+
+def _proves(found: Any) -> bool:
+    """Whether it is a manifest as we write them: of another schema, or without files, it would prove nothing."""
+    return (
+        isinstance(found, dict)
+        and found.get("schema") == SCHEMA
+        and all(isinstance(found.get(key), kind) for key, kind in _FIELDS.items())
+        and bool(found["files"])
+        and all(
+            isinstance(one, dict) and inside(one.get("name")) and isinstance(one.get("sha256"), str)
+            for one in found["files"]
+        )
+    )
 
 
 def _size(path: str) -> int:

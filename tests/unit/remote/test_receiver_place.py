@@ -1,0 +1,152 @@
+"""What lies where a checkpoint is to be staged is not believed, nor in the way; what cannot go does not fail it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import receiver
+import receiver_keep
+from receiver_place import Place
+
+SHA256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"  # of nothing
+WHOLE: dict[str, Any] = {
+    "schema": "hostkit.staged/1",
+    "run": "drafter",
+    "step": 1,
+    "entry": "checkpoint.pt",
+    "method": "full",
+    "bytes": 0,
+    "sha256": SHA256,
+    "route": [],
+    "files": [{"name": "checkpoint.pt", "sha256": SHA256}],
+}
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(str(tmp_path), "drafter-step1-00000000")
+
+
+def lay(folder: str, manifest: str) -> None:
+    Path(folder).mkdir(parents=True)
+    (Path(folder) / "checkpoint.pt").touch()
+    (Path(folder) / "manifest.json").write_text(manifest)
+
+
+def prove(place: Place) -> Any:
+    return receiver.serve({"op": "prove", "folder": place.folder, "name": place.name})["proven"]
+
+
+def test_a_manifest_as_it_was_written_proves_what_it_names(place: Place) -> None:
+    lay(place.final, json.dumps(WHOLE))
+    assert prove(place) is True
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"schema": "hostkit.staged/2"},
+        {"schema": None},
+        {"files": []},
+        {"files": "checkpoint.pt"},
+        {"files": {"checkpoint.pt": SHA256}},
+        {"files": [{"name": "checkpoint.pt"}]},
+        {"files": [{"name": "../other/checkpoint.pt", "sha256": SHA256}]},
+        {"entry": 5},
+        {"sha256": None},
+        {"route": None},
+    ],
+    ids=str,
+)
+def test_any_other_manifest_proves_nothing_and_is_no_fault(place: Place, change: dict[str, Any]) -> None:
+    lay(place.final, json.dumps(WHOLE | change))
+    assert prove(place) is False
+    assert place.manifest() is None
+
+
+@pytest.mark.parametrize("text", ["", "[]", "null", "[" * 100_000, "\0", '{"schema": "hostkit.staged/1"}'])
+def test_a_manifest_that_is_none_proves_nothing_and_is_no_fault(place: Place, text: str) -> None:
+    lay(place.final, text)
+    assert prove(place) is False
+    assert receiver_keep.going(place.folder, "newest", "drafter", 1, "/nowhere") == []
+
+
+@pytest.mark.parametrize("note", ["5", "[1]", "[" * 100_000, "{"])
+def test_a_lock_with_anything_written_in_it_is_still_only_a_lock(place: Place, note: str) -> None:
+    import fcntl
+
+    Path(place.staging).mkdir()
+    Path(place.lock).write_text(note)
+    with open(place.lock) as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert place.holder() == {"held": True}
+
+
+def publish(place: Place, **more: Any) -> dict[str, Any]:
+    Path(place.partial).mkdir(parents=True)
+    arrived = Path(place.partial) / "checkpoint.pt"
+    arrived.touch()
+    look = arrived.stat()
+    proof = {"name": "checkpoint.pt", "sha256": SHA256, "size": 0}
+    proof |= {"mtime_ns": look.st_mtime_ns, "inode": look.st_ino}
+    asked = {"op": "publish", "folder": place.folder, "name": place.name, "keep": 1, "state": "/nowhere"}
+    return receiver.serve(asked | {"manifest": WHOLE | {"files": [proof]}} | more)
+
+
+@pytest.mark.parametrize("what", ["file", "link to nothing", "link to a folder", "folder"])
+def test_whatever_has_the_final_name_makes_way_and_what_a_link_names_stays(place: Place, what: str) -> None:
+    elsewhere = Path(place.folder) / "elsewhere"
+    lay(str(elsewhere), "mine")
+    final = Path(place.final)
+    if what == "file":
+        final.write_text("somebody's")
+    elif what == "folder":
+        lay(place.final, "{}")
+    else:
+        final.symlink_to(elsewhere if what == "link to a folder" else "/nowhere")
+    assert publish(place).get("path") == place.final
+    assert final.is_dir()
+    assert not final.is_symlink()
+    assert prove(place) is True
+    assert (elsewhere / "manifest.json").read_text() == "mine"
+
+
+def test_an_older_one_that_cannot_be_removed_does_not_fail_what_was_staged(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    older = Path(place.folder) / "older"
+    lay(str(older), json.dumps(WHOLE | {"staged_at": 1.0}))
+    rename = os.rename
+
+    def held(source: str, target: str) -> None:
+        if source == str(older):
+            raise PermissionError(
+                1, "Operation not permitted", source
+            )  # as for an immutable or a mounted one
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", held)
+    reply = publish(place)
+    assert (reply.get("path"), reply.get("removed")) == (place.final, [])
+    assert older.is_dir()
+
+
+def test_a_reader_counts_though_another_of_its_files_was_closed_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lay(str(tmp_path / "one"), "{}")
+    listed = os.listdir
+    monkeypatch.setattr(
+        os,
+        "listdir",
+        lambda path: (
+            ["987654", *listed(path)] if path.endswith("/fd") else listed(path)
+        ),  # gone when it is read
+    )
+    monkeypatch.setattr(os, "getpid", lambda: 0)  # let our own process count
+    with (tmp_path / "one" / "checkpoint.pt").open():
+        assert receiver_keep.users(str(tmp_path / "one"), str(tmp_path / "one"), "/nowhere")
