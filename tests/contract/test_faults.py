@@ -353,7 +353,8 @@ def through(
 
 
 @pytest.mark.report("e3", "e15")
-@pytest.mark.parametrize("part", [0.02, 0.2, 0.5, 0.7, 0.8, 0.9])
+# the answer may come in fewer packets than the time before, and behind it only what ends a channel
+@pytest.mark.parametrize("part", [0.02, 0.2, 0.5, 0.7, 0.8, 0.85])
 @pytest.mark.parametrize("behind", [False, True])
 def test_a_server_that_stalls_at_any_point_costs_no_more_than_its_budgets(
     fleet: Fleet, tmp_path: Path, part: float, behind: bool
