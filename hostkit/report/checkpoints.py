@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
+from hostkit.harmless import one_line
 from hostkit.liveness.words import age as age_words
 from hostkit.liveness.words import size
-from hostkit.report.console import harmless
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,11 +32,11 @@ def show_overview(console: Console, seen: Overview) -> None:
         )
     _rows(console, seen)
     if seen.note:
-        console.print(Text(f"note: {harmless(seen.note)}", style="yellow"))
+        console.print(Text(f"note: {one_line(seen.note)}", style="yellow"))
     for text in (*_attempts(seen), *_retention(seen), *_best(seen)):
-        console.print(Text(harmless(text), style="dim"))
+        console.print(Text(one_line(text), style="dim"))
     if seen.chosen:
-        console.print(Text(harmless(seen.chosen.path), style="dim"), soft_wrap=True)
+        console.print(Text(one_line(seen.chosen.path), style="dim"), soft_wrap=True)
 
 
 HEADINGS = ("step", "inside", "size", "weights", "age", "attempt")
@@ -93,7 +93,7 @@ def _line(texts: Sequence[str], widths: Sequence[int]) -> str:
 def _told(row: Row) -> str:
     more = ["best evaluated"] if row.best else []
     more += ["goes at the next save"] if row.next_to_go else []
-    return "; ".join([harmless(row.why), *more])
+    return "; ".join([one_line(row.why), *more])
 
 
 def _hang(console: Console, first: str, rest: str, text: str, style: str) -> None:
@@ -151,9 +151,9 @@ def show_plan(console: Console, plan: StagePlan, expected: Expected) -> None:
     if plan.holder:
         rows.append(("busy", "another command copies it now; this one would wait for it"))
     for label, text in rows:
-        console.print(Text.assemble((f"{label:>11} ", "dim"), harmless(text)), soft_wrap=True)
+        console.print(Text.assemble((f"{label:>11} ", "dim"), one_line(text)), soft_wrap=True)
     for error in plan.obstacles():
-        console.print(Text(f"would fail: {harmless(str(error))}", style="bold red"), soft_wrap=True)
+        console.print(Text(f"would fail: {one_line(str(error))}", style="bold red"), soft_wrap=True)
     console.print("nothing was done")
 
 
@@ -183,7 +183,7 @@ def show_staged(console: Console, staged: Staged) -> None:
         "was staged already, and proven again" if staged.reused else f"staged in {age_words(staged.seconds)}"
     )
     console.print(
-        Text(f"step {staged.step} {how}: {staged.host}:{harmless(staged.path)}", style="bold"), soft_wrap=True
+        Text(f"step {staged.step} {how}: {staged.host}:{one_line(staged.path)}", style="bold"), soft_wrap=True
     )
     proof = f"{staged.crc_proven} record CRCs proven" if staged.crc_proven else "no CRCs in this format"
     if staged.crc_unrecorded:
@@ -193,4 +193,4 @@ def show_staged(console: Console, staged: Staged) -> None:
         Text(f"{size(staged.bytes)}{resumed}; {proof}; sha256 {staged.sha256}", style="dim"), soft_wrap=True
     )
     for path in staged.removed:
-        console.print(Text(f"let go: {harmless(path)}", style="dim"), soft_wrap=True)
+        console.print(Text(f"let go: {one_line(path)}", style="dim"), soft_wrap=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from hostkit.harmless import one_line
 from hostkit.liveness.words import age, size
 from hostkit.report.console import harmless_document, remote
 
@@ -16,16 +17,18 @@ def show(document: dict[str, Any], console: Console) -> None:
     from rich.text import Text
 
     document = harmless_document(document)
-    console.print(Text.assemble(("plan: ", "bold"), remote(document["title"])))
+    console.print(Text.assemble(("plan: ", "bold"), remote(one_line(document["title"]))))
     for step in document["steps"]:
         console.print(
-            Text.assemble("  ", (step["name"], "bold"), f" on {step['host']}: ", remote(step["summary"])),
+            Text.assemble(
+                "  ", (step["name"], "bold"), f" on {step['host']}: ", remote(one_line(step["summary"]))
+            ),
             soft_wrap=True,
         )
         for effect in step["effects"]:
-            console.print(Text.assemble("    ", remote(_words(effect), "dim")), soft_wrap=True)
+            console.print(Text.assemble("    ", remote(one_line(_words(effect)), "dim")), soft_wrap=True)
     for note in document.get("notes", []):
-        console.print(Text.assemble(("note: ", "yellow"), remote(note)), soft_wrap=True)
+        console.print(Text.assemble(("note: ", "yellow"), remote(one_line(note))), soft_wrap=True)
     console.print("nothing was done")
 
 

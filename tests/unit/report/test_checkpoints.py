@@ -127,6 +127,13 @@ def test_what_is_remote_is_shown_harmless() -> None:
     assert "[bold]" in text
 
 
+def test_a_path_with_a_newline_writes_no_line_of_its_own() -> None:
+    path = "/w/a\nnote: all is well\rstaged\u2028/step_6000"
+    evil = row(6000, chosen=True, candidate=Candidate(step=6000, path=path, complete=True, size=5))
+    text = shown(seen(rows=(evil,), chosen=evil.candidate), 100)
+    assert "/w/a note: all is well staged/step_6000" in text
+
+
 def test_the_document_names_every_fact_once() -> None:
     document = seen().document()
     assert document["schema"] == "hostkit.checkpoints/1"
