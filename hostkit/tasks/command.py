@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from invoke.tasks import Task
 from hostkit.errors import CannotCreateError, HostkitError, Interrupted, UsageError
 from hostkit.harmless import harmless
 from hostkit.strictjson import dumps
+from hostkit.tasks.streams import mend, silence_stdout
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -152,7 +152,7 @@ def command(
 
 
 def _perform(function: Callable[..., Outcome], flags: dict[str, Any], values: dict[str, Any]) -> int:
-    _mend_streams()
+    mend()
     outcome: Outcome | None = None
     try:
         session = Session(flags)
@@ -165,14 +165,14 @@ def _perform(function: Callable[..., Outcome], flags: dict[str, Any], values: di
         except (BrokenPipeError, HostkitError):
             raise
         except OSError as error:
-            _silence_stdout()  # what it still holds would fail once more when Python ends
+            silence_stdout()  # what it still holds would fail once more when Python ends
             raise CannotCreateError(
                 f"the answer cannot be written: {error.strerror}",
                 where="standard output",
                 hint="free some space, or write it elsewhere; the command itself was carried out",
             ) from error
     except BrokenPipeError:  # the reader of our output has gone: `hostkit … | head`
-        _silence_stdout()
+        silence_stdout()
         return outcome.exit if outcome is not None else 0
     except KeyboardInterrupt:
         return _fail(Interrupted("interrupted", hint="the same command again goes on where it can"), flags)
@@ -222,25 +222,6 @@ def _print_document(document: dict[str, Any]) -> None:
     except UnicodeEncodeError:
         text = "".join(one if one.isascii() else json.dumps(one)[1:-1] for one in text)
     print(text)  # noqa: T201
-
-
-def _silence_stdout() -> None:
-    descriptor = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(descriptor, 1)
-    os.close(descriptor)
-
-
-def _mend_streams() -> None:
-    """Open closed standard streams on /dev/null, and let no character be refused."""
-    for number, (stream, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
-        if getattr(sys, stream) is None:
-            descriptor = os.open(os.devnull, os.O_RDWR)
-            if descriptor != number:
-                os.dup2(descriptor, number)
-                os.close(descriptor)
-            setattr(sys, stream, os.fdopen(number, mode, encoding="utf-8", closefd=False))
-        elif mode == "w" and hasattr(getattr(sys, stream), "reconfigure"):
-            getattr(sys, stream).reconfigure(errors="backslashreplace")
 
 
 def _origin(error: BaseException) -> str:
