@@ -42,10 +42,7 @@ _SHARED = {
 }
 _ACTING = {
     "dry_run": (False, "print the plan and touch nothing"),
-    "yes": (
-        False,
-        "no command asks; eval-latest: begin also where nothing keeps its CPU use away from a run",
-    ),
+    "yes": (False, "changes nothing here: no command asks before it acts"),
 }
 
 
@@ -193,7 +190,7 @@ def _perform(function: Callable[..., Outcome], flags: dict[str, Any], values: di
 
 def _show(session: Session, outcome: Outcome) -> None:
     if session.json:
-        _print_document(outcome.document)
+        print_document(outcome.document)
     elif outcome.render is not None and not (session.quiet and outcome.exit == 0):
         from hostkit.report.console import console
 
@@ -207,13 +204,13 @@ def _fail(error: HostkitError, flags: dict[str, Any]) -> int:
 
         traceback.print_exception(error)
     if flags["json"]:
-        _print_document(error.document())
+        print_document(error.document())
     else:
         print(f"hostkit: {harmless(str(error))}", file=sys.stderr)  # noqa: T201
     return error.exit_code
 
 
-def _print_document(document: dict[str, Any]) -> None:
+def print_document(document: dict[str, Any]) -> None:
     """Print JSON that stays JSON in every locale: what stdout cannot encode is spelt as JSON spells it."""
     text = dumps(document)
     encoding = sys.stdout.encoding or "utf-8"

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         "update_harness": "replace harness files that were changed on the host",
         "show_drift": "print how the host's harness differs from ours, and do nothing else",
         "ignore_run": "let the training's state not count in the exit code",
+        "yes": "begin also where nothing keeps the evaluation's CPU use away from the run",
     },
     acts=True,
 )

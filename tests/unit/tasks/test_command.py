@@ -33,7 +33,7 @@ Hostkit(namespace=space, name="hostkit", binary="hostkit", version="1").run()
 """
 
 
-def run(*argv: str, stdin=subprocess.DEVNULL, **more):
+def run(*argv: str | bytes, stdin=subprocess.DEVNULL, **more):
     return subprocess.run(
         [sys.executable, "-c", textwrap.dedent(PRELUDE), *argv],
         stdin=stdin,
@@ -209,3 +209,31 @@ def test_listing_commands_imports_nothing_heavy():
     ).stdout.decode()
     for heavy in ("fabric", "paramiko", "pydantic", "rich", "torch", "asyncssh"):
         assert f"'{heavy}'" not in loaded
+
+
+def test_a_command_line_that_is_wrong_is_a_document_too_where_one_is_asked_for():
+    done = run("look", "--json", b"--bogus\xff")
+    document = json.loads(done.stdout)
+    assert (done.returncode, document["schema"], document["exit"]) == (64, "hostkit.error/1", 64)
+    assert "--bogus" in document["what"]
+    assert done.stderr == b""
+
+
+def test_a_command_that_is_mistyped_is_answered_with_the_one_that_was_meant():
+    done = run("lok")
+    assert (done.returncode, done.stdout) == (64, b"")
+    assert b"did you mean look?" in done.stderr
+
+
+def test_the_help_offers_none_of_the_flags_that_would_do_nothing():
+    text = run("--help").stdout.decode()
+    assert "--version" in text and "look" in text
+    for flag in (
+        "--dry",
+        "--echo",
+        "--command-timeout",
+        "--warn-only",
+        "--prompt-for-sudo-password",
+        "--config",
+    ):
+        assert flag not in text
