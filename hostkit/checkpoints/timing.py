@@ -78,6 +78,7 @@ def _way(plan: StagePlan) -> dict[str, Any]:
     """Return what tells one route from another."""
     return {
         "host": plan.destination,
+        "folder": plan.folder,  # another disk, or another inventory's host of this name
         "source": plan.source,
         "by": plan.by,
         "carried": plan.carried,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
+from hostkit.checkpoints.plan import KEEP
 from hostkit.harmless import one_line
 from hostkit.liveness.words import age as age_words
 from hostkit.liveness.words import size
@@ -148,6 +149,10 @@ def show_plan(console: Console, plan: StagePlan, expected: Expected) -> None:
         ("time", expected.words),
         ("space", f"{size(room.get('free', 0))} free, of which {size(room.get('reserve', 0))} stay free"),
     ]
+    if plan.going and not plan.staged:
+        rows.append(
+            ("removes", f"{plan.destination}: {', '.join(plan.going)} (the newest {KEEP} staged stay)")
+        )
     if plan.holder:
         rows.append(("busy", "another command copies it now; this one would wait for it"))
     for label, text in rows:
@@ -193,4 +198,7 @@ def show_staged(console: Console, staged: Staged) -> None:
         Text(f"{size(staged.bytes)}{resumed}; {proof}; sha256 {staged.sha256}", style="dim"), soft_wrap=True
     )
     for path in staged.removed:
-        console.print(Text(f"let go: {one_line(path)}", style="dim"), soft_wrap=True)
+        console.print(
+            Text(f"removed, since the newest {KEEP} staged stay: {one_line(path)}", style="dim"),
+            soft_wrap=True,
+        )

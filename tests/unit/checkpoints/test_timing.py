@@ -36,6 +36,7 @@ def event(**more: Any) -> dict[str, Any]:
         "event": EVENT,
         "at": "2026-11-30T10:00:00.000+00:00",
         "host": "ct129",
+        "folder": "/s",
         "source": "ct200",
         "by": "pull",
         "carried": "rsync",
@@ -57,6 +58,7 @@ def test_the_last_one_over_the_same_route_tells_it() -> None:
     "other",
     [
         {"route": ["ct200"]},
+        {"folder": "/other"},
         {"host": "workspace"},
         {"source": "other"},
         {"by": "push"},

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from hostkit.checkpoints import Candidate
+from hostkit.checkpoints import Candidate, Contents, StagePlan
 from hostkit.checkpoints.attempts import Attempt
 from hostkit.checkpoints.retention import Retention
+from hostkit.checkpoints.timing import Expected
 from hostkit.evals.best import Best
 from hostkit.evals.overview import Overview, Row
-from hostkit.report.checkpoints import show_overview
+from hostkit.report.checkpoints import show_overview, show_plan
 
 BEFORE = "written before the live process began; whether that resumed from it is not known"
 BEST = Best(
@@ -145,3 +146,23 @@ def test_the_document_names_every_fact_once() -> None:
     assert document["checkpoints"][3]["attempt"] == "earlier"
     assert document["retention"]["keep"] == 3
     assert document["best"][0]["interval"] == [2.1, 2.6]
+
+
+def test_a_staging_that_is_planned_names_what_it_would_remove() -> None:
+    plan = StagePlan(
+        run="drafter",
+        step=4,
+        source="ct200",
+        source_path="/c/step_4.pt",
+        destination="ct129",
+        folder="/s",
+        name="drafter-step4",
+        entry="step_4.pt",
+        format="torch-zip",
+        bytes=1,
+        contents=Contents(path="/c/step_4.pt", complete=True),
+        going=("/s/drafter-step1",),
+    )
+    out = io.StringIO()
+    show_plan(Console(file=out, width=100), plan, Expected(seconds=None, why="not known yet"))
+    assert "removes ct129: /s/drafter-step1 (the newest 3 staged stay)" in out.getvalue()
