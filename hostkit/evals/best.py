@@ -55,7 +55,11 @@ class Best(BaseModel):
             if self.trained_block_size not in (None, self.block_size)
             else ""
         )
-        of = f"best of {self.compared} like results" if self.compared > 1 else "the only result of its kind"
+        of = (
+            f"best of {self.compared} comparable results"
+            if self.compared > 1
+            else "the only result of its kind"
+        )
         return (
             f"step {self.step}, {self.metric} {self.mean:.2f} {bounds}, {self.prompts_done} of {self.prompts_asked} "
             f"prompts, {self.blocks} blocks of {self.block_size}{trained}; {of}, {self.created_at}"

@@ -6,6 +6,7 @@ from typing import Any
 
 from hostkit.evals.compare import FEW_PROMPTS
 from hostkit.evals.results import EvalResult
+from hostkit.liveness.words import age
 
 
 def caveats(result: EvalResult, *, lag: dict[str, Any] | None = None) -> list[str]:
@@ -31,7 +32,7 @@ def caveats(result: EvalResult, *, lag: dict[str, Any] | None = None) -> list[st
             f"evaluated at block {settings.block_size}, trained at block {trained}: both change the figure"
         )
     if lag and lag.get("steps"):
-        found.append(f"step {result.checkpoint.step} is {lag_words(lag)} behind the weights in GPU memory")
+        found.append(f"step {result.checkpoint.step} is {lag_words(lag)} behind the live weights")
     agreement = result.target_agreement
     if agreement is not None and not agreement.passed:
         rate = "not measured" if agreement.rate is None else f"{agreement.rate:.1%}"
@@ -45,10 +46,10 @@ def caveats(result: EvalResult, *, lag: dict[str, Any] | None = None) -> list[st
 
 
 def lag_words(lag: dict[str, Any]) -> str:
-    """Return a lag as `1300 steps (24.5 %, 61 min)`."""
+    """Return a lag as `1300 steps (24.5 %, 1 h 1 min)`."""
     parts = []
     if lag.get("percent") is not None:
         parts.append(f"{lag['percent']:.1f} %")
     if lag.get("minutes") is not None:
-        parts.append(f"{lag['minutes']:.0f} min")
+        parts.append(age(lag["minutes"] * 60))
     return f"{lag['steps']} steps" + (f" ({', '.join(parts)})" if parts else "")

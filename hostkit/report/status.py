@@ -139,7 +139,9 @@ def _saved(status: TrainStatus, newest: CheckpointStatus) -> str:
     step = status.step
     old = f", {age(newest.age)} old" if newest.age is not None else ""
     lag = ""
-    if step.lag is not None and step.lag_percent is not None:
+    if step.lag == 0:
+        lag = "; the run is at that step"
+    elif step.lag is not None and step.lag_percent is not None:
         minutes = f", {age(step.lag_minutes * 60)}" if step.lag_minutes is not None else ""
         lag = f"; the live weights are {step.lag:,} steps ({step.lag_percent:.0f} % of the run so far{minutes}) ahead"
     return f"step {newest.step:,}{old}, {size(newest.size or 0)}{lag}"

@@ -38,7 +38,7 @@ def test_the_highest_mean_wins_whatever_the_order_of_steps_and_says_all_it_rests
     assert (best.step, best.compared, notes, best.beside) == (20, 3, [], None)
     assert (best.source or {})["mtime_ns"] == 20
     assert best.words == (
-        "step 20, accept_len 5.50 [1.00, 9.00], 6 of 6 prompts, 18 blocks of 16; best of 3 like results, "
+        "step 20, accept_len 5.50 [1.00, 9.00], 6 of 6 prompts, 18 blocks of 16; best of 3 comparable results, "
         "2026-11-30T10:00:20Z"
     )
 

@@ -40,9 +40,14 @@ def test_both_block_sizes_are_given_when_they_differ():
     )
 
 
-def test_the_lag_is_given_in_steps_per_cent_and_minutes():
+def test_the_lag_is_given_in_steps_per_cent_and_time():
     found = words(caveats(result(MANY), lag={"steps": 1296, "percent": 24.47, "minutes": 61.2}))
-    assert "step 4000 is 1296 steps (24.5 %, 61 min) behind the weights in GPU memory" in found
+    assert "step 4000 is 1296 steps (24.5 %, 1 h 1 min) behind the live weights" in found
+
+
+def test_a_lag_of_seconds_is_not_called_no_time():
+    found = words(caveats(result(MANY), lag={"steps": 40, "percent": 28.6, "minutes": 0.25}))
+    assert "(28.6 %, 15 s)" in found
 
 
 def test_a_target_that_disagrees_with_its_references_is_said_with_the_likely_causes():

@@ -59,6 +59,12 @@ def test_it_tells_evidence_step_rate_end_and_how_far_the_checkpoint_is_behind() 
     assert "wandb https://wandb.ai/x/y/runs/fmtrd46n" in text
 
 
+def test_a_run_that_is_at_the_saved_step_is_said_to_be_there() -> None:
+    found = status()
+    at_it = found.model_copy(update={"step": found.step.model_copy(update={"lag": 0, "lag_percent": 0.0})})
+    assert "3.8 GiB; the run is at that step next save" in " ".join(page(at_it).split())
+
+
 def test_a_finding_says_what_to_do() -> None:
     checkpoints = {**BASE["reading"]["run"]["checkpoints"], "space": {"free": 1, "free_root": 1}}
     text = " ".join(page(status(checkpoints=checkpoints)).split())
