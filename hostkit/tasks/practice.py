@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
+import shutil
 import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +34,7 @@ if TYPE_CHECKING:
 def practice(session: Session, keep: bool = False, down: bool = False, tour: bool = True) -> Outcome:
     """Try hostkit on a fleet of its own: SSH servers on loopback, a container, a real small training.
 
-    Takes about four minutes and nothing but this machine: no root, no other host, none of your ssh files.
+    Takes two to four minutes, and nothing but this machine: no root, no other host, none of your ssh files.
     Needs ssh, rsync, and what `pip install '.[practice]'` in a checkout installs.
     """
     if down:
@@ -78,7 +81,7 @@ def _up(session: Session, *, keep: bool, tour: bool) -> Outcome:
     return Outcome(
         document,
         0 if passed else 1,
-        lambda console: tour_summary(console, document, _typed(root) if kept else []),
+        lambda console: tour_summary(console, document, typed(root) if kept else []),
     )
 
 
@@ -162,15 +165,24 @@ def _down(session: Session) -> Outcome:
     return Outcome(document, 75 if busy else 0, render)
 
 
-def _typed(root: Root) -> list[tuple[str, str]]:
+def typed(root: Root) -> list[tuple[str, str]]:
     """Return what can be typed at a fleet that is kept: what it does, and the words."""
-    named = f"--inventory {root.inventory}"
+    named, program = f"--inventory {root.inventory}", _program()
     return [
-        ("ask again:", f"hostkit train-status {named}"),
-        ("evaluate the newest checkpoint:", f"hostkit eval-latest {named}"),
+        ("ask again:", f"{program} train-status {named}"),
+        ("evaluate the newest checkpoint:", f"{program} eval-latest {named}"),
         ("log in to a host by hand:", f"ssh -F {root.laptop.ssh_config} ct129"),
-        ("end this fleet, and remove it:", f"hostkit practice --down {named}"),
+        ("end this fleet, and remove it:", f"{program} practice --down {named}"),
     ]
+
+
+def _program() -> str:
+    """Return the word for this hostkit: its path where the name is not found, or leads to another one."""
+    ours = Path(sys.executable).with_name("hostkit")
+    found = shutil.which("hostkit")
+    if not ours.is_file() or (found is not None and Path(found).resolve() == ours.resolve()):
+        return "hostkit"
+    return shlex.quote(str(ours))
 
 
 @contextmanager

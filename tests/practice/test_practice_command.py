@@ -15,6 +15,7 @@ import pytest
 
 from hostkit.practice import lifecycle, processes
 from hostkit.practice.root import Root
+from hostkit.tasks.practice import typed
 
 HOSTKIT = [sys.executable, "-c", "from hostkit.cli import main; main()", "practice"]
 
@@ -50,6 +51,21 @@ def root_of(environment: dict[str, str], command: subprocess.Popen[str]) -> Root
 def test_flags_that_say_opposite_things_are_a_usage_error(environment: dict[str, str]) -> None:
     assert practice(environment, "--keep", "--down").returncode == 64
     assert practice(environment, "--no-tour").returncode == 64
+
+
+@pytest.mark.parametrize("found", ["ours", "another", "none"])
+def test_what_can_be_typed_calls_this_hostkit_also_where_its_name_does_not(
+    found: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("ours", "another", "none"):
+        (tmp_path / name).mkdir()
+        if name != "none":
+            (tmp_path / name / "hostkit").write_text("#!/bin/sh\n")
+            (tmp_path / name / "hostkit").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / found))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "ours" / "python3"))
+    words = "hostkit" if found == "ours" else str(tmp_path / "ours" / "hostkit")
+    assert typed(Root(tmp_path))[0][1].startswith(f"{words} train-status --inventory ")
 
 
 def test_another_inventory_is_never_taken_for_a_fleet_to_end(
