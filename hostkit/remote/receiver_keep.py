@@ -49,10 +49,18 @@ def going(folder: str, newest: str, run: str, keep: int, state: str | None) -> l
 def users(path: str, now: str, state: str | None) -> list[str]:
     """Return who uses what was staged at `path` (and lies at `now`): processes that have it open, jobs to come."""
     found = []
+    # the kernel tells whole paths, whatever links or doubled slashes lead there by the name that was given
+    open_at = tuple({one + "/" for given in (path, now) for one in (given, _real(given))})
     for pid in os.listdir("/proc"):
-        if pid.isdigit() and int(pid) != os.getpid() and _holds(pid, (path + "/", now + "/")):
+        if pid.isdigit() and int(pid) != os.getpid() and _holds(pid, open_at):
             found.append("process " + pid)
     return found + ["job " + job for job in _jobs(path, state)]
+
+
+def _real(path: str) -> str:
+    """Return the path with its folder resolved: the last part itself may be a link that is not ours to follow."""
+    folder, name = os.path.split(path)
+    return os.path.join(os.path.realpath(folder), name)
 
 
 def _holds(pid: str, prefixes: tuple[str, ...]) -> bool:

@@ -266,7 +266,7 @@ def _destination(
         folder = Places(chosen.workspace).staged
     if folder is None or not folder.startswith("/"):
         raise UsageError(f"into which folder on {host}?", hint="--folder with an absolute path there")
-    return run or (chosen.run if chosen else ""), host, posixpath.normpath(folder)
+    return run or (chosen.run if chosen else ""), host, posixpath.normpath("/" + folder.lstrip("/"))
 
 
 def _goes_next(session: Session, status: TrainStatus, choice: Choice, chosen: Candidate) -> bool | None:

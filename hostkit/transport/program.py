@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import zlib
 from functools import cache
 from importlib import resources
@@ -158,6 +159,14 @@ def _no_answer(done: Completed, host: str, python: str, name: str) -> ProtocolEr
     """Quote the end of what came instead: what stands in for an interpreter may say on stdout what it is."""
     said = (one_line(each[-4000:].decode("utf-8", "replace")).strip() for each in (done.stderr, done.stdout))
     quoted = next((text[-300:] for text in said if text), None)
+    ended = 0 if quoted else done.exit - 128
+    if 0 < ended < signal.NSIG:  # the interpreter had begun: its words in the inventory are not at fault
+        short = ", or the kernel for want of memory (its log says so)" if ended == signal.SIGKILL else ""
+        return ProtocolError(
+            f"{name} was ended by signal {ended} before it answered",
+            where=host,
+            hint=f"somebody over there ended it{short}; the same command may be given again",
+        )
     return ProtocolError(
         f"{name} gave no answer (exit {done.exit})" + (f": {quoted}" if quoted else ", and said nothing"),
         where=host,

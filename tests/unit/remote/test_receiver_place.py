@@ -150,3 +150,16 @@ def test_a_reader_counts_though_another_of_its_files_was_closed_meanwhile(
     monkeypatch.setattr(os, "getpid", lambda: 0)  # let our own process count
     with (tmp_path / "one" / "checkpoint.pt").open():
         assert receiver_keep.users(str(tmp_path / "one"), str(tmp_path / "one"), "/nowhere")
+
+
+@pytest.mark.parametrize("given", ["link", "doubled"])
+def test_a_reader_counts_by_whatever_name_the_folder_was_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    lay(str(tmp_path / "data" / "one"), "{}")
+    (tmp_path / "link").symlink_to(tmp_path / "data")
+    name = f"{tmp_path}/link/one" if given == "link" else f"/{tmp_path}/data/one"
+    monkeypatch.setattr(os, "getpid", lambda: 0)  # let our own process count
+    with (tmp_path / "data" / "one" / "checkpoint.pt").open():
+        assert receiver_keep.users(name, name, "/nowhere")
+    assert receiver_keep.users(name, name, "/nowhere") == []

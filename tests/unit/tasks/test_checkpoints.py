@@ -195,3 +195,10 @@ def test_trim_and_full_contradict_each_other(fleet: Fleet) -> None:
     done = fleet.ask("stage", "--run", "r", "--full", "--trim")
     assert done.returncode == 64
     assert "one of the two" in done.stderr
+
+
+def test_a_folder_with_doubled_slashes_is_the_one_that_is_meant(fleet: Fleet) -> None:
+    fleet.save(100)
+    code, planned = fleet.json("stage", "--dry-run", "--to", "me", "--folder", f"/{fleet.folder}//there/")
+    assert code == 0, planned
+    assert planned["stage"]["folder"] == f"{fleet.folder}/there"

@@ -241,3 +241,13 @@ def test_a_failure_is_told_with_the_line_of_the_source(remote: Path, here: Trans
     data = b"%d\n%s%d\n%s" % (len(code), code, len(asked), asked)
     done = here.run([sys.executable, "-I", "-S", "-c", LOADER], stdin=data, timeout=20)
     assert f'<hostkit trial>", line {wanted}, in serve' in json.loads(done.stdout)["trace"]
+
+
+@pytest.mark.parametrize(
+    ("exit", "words"), [(137, "signal 9.*memory"), (143, "signal 15"), (129, "signal 1 ")]
+)
+def test_a_program_that_was_killed_is_not_called_a_strange_interpreter(exit: int, words: str) -> None:
+    transport = FakeTransport("a", lambda argv, stdin: Completed(tuple(argv), exit, b"", b""))
+    with pytest.raises(ProtocolError, match=words) as caught:
+        run_program(transport, "python3", "receiver", {})
+    assert "plain Python" not in str(caught.value)
