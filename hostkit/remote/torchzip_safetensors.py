@@ -13,11 +13,11 @@ from typing import Any
 
 import completeness
 import torchzip_paths
-import torchzip_select
 from completeness_formats import WIDTHS
 from torchzip_select import Layout, Piece, SelectError
+from torchzip_sums import Sums
 
-NEEDS = ("completeness", "completeness_formats", "torchzip_paths", "torchzip_select")
+NEEDS = ("completeness", "completeness_formats", "torchzip_paths", "torchzip_select", "torchzip_sums")
 
 
 class SafetensorsLayout(Layout):
@@ -43,21 +43,20 @@ class SafetensorsLayout(Layout):
         self._literal(struct.pack("<Q", len(text)) + text, "header")
         descriptor = completeness.open_regular(path)
         try:
-            for name in order:
-                begin, end = wanted[name]["data_offsets"]
-                size = end - begin
-                if size:
-                    at = start + begin
-                    if name not in self.asked.summed:
-                        rate = self.asked.rate
-                        self.asked.summed[name], _ = torchzip_select.crc_of(
-                            descriptor, at, size, 0, size, rate
-                        )
-                    self.pieces.append(Piece(self.size, size, self.asked.summed[name], name, None, at))
-                    self.size += size
-                    self.unrecorded += 1
+            with Sums(descriptor, self.asked.rate) as sums:
+                for name in order:
+                    begin, end = wanted[name]["data_offsets"]
+                    if end > begin:
+                        self._data(name, start + begin, end - begin, sums)
         finally:
             os.close(descriptor)
+
+    def _data(self, name: str, at: int, size: int, sums: Sums) -> None:
+        if name not in self.asked.summed:
+            self.asked.summed[name], _ = sums.of(at, size, 0, size)
+        self.pieces.append(Piece(self.size, size, self.asked.summed[name], name, None, at))
+        self.size += size
+        self.unrecorded += 1
 
     def _wanted(self, entries: dict[str, Any]) -> dict[str, Any]:
         tops = list(dict.fromkeys(name.partition(".")[0] for name in entries))

@@ -20,12 +20,12 @@ import completeness
 import torchzip_archive
 import torchzip_contents
 import torchzip_paths
-import torchzip_polite
 import torchzip_trim
 from completeness import IncompleteError
 from torchzip_archive import Archive
 from torchzip_emit import Emitter
 from torchzip_paths import MissingError, Picked
+from torchzip_sums import Sums
 
 NEEDS = (
     "completeness",
@@ -33,8 +33,8 @@ NEEDS = (
     "torchzip_contents",
     "torchzip_emit",
     "torchzip_paths",
-    "torchzip_polite",
     "torchzip_safetensors",
+    "torchzip_sums",
     "torchzip_trim",
 )
 
@@ -125,9 +125,9 @@ class Layout:
         self._lay(path)
 
     def _lay(self, path: str) -> None:
-        with Archive(path) as archive:
+        with Archive(path) as archive, Sums(archive.descriptor, self.asked.rate) as sums:
             emitter, made = self._selected(archive, self.asked)
-            self._write(archive, emitter, made)
+            self._write(archive, emitter, made, sums)
 
     def _selected(self, archive: Archive, asked: Asked) -> tuple[Emitter, bytes]:
         tree = torchzip_archive.tree(archive)
@@ -159,7 +159,7 @@ class Layout:
             self.unviewed += archive.records[archive.top + "data/" + key].size - (end - first)
         return emitter, made
 
-    def _write(self, archive: Archive, emitter: Emitter, made: bytes) -> None:
+    def _write(self, archive: Archive, emitter: Emitter, made: bytes, sums: Sums) -> None:
         top, directory = archive.top, []
         byteorder = b"little"
         if top + "byteorder" in archive.records:
@@ -173,7 +173,7 @@ class Layout:
         stamp = hashlib.sha256(made + json.dumps(self.identity).encode()).hexdigest()
         serial = b"%040d" % (int(stamp, 16) % 10**40)
         for name, content in [*begin, ("version", b"3\n"), (".data/serialization_id", serial)]:
-            directory.append(self._record(archive, (top + name).encode("utf-8", "replace"), content))
+            directory.append(self._record(archive, sums, (top + name).encode("utf-8", "replace"), content))
         self._end(directory)
 
     def _literal(self, data: bytes, name: str = "") -> None:
@@ -181,7 +181,7 @@ class Layout:
         self.size += len(data)
 
     def _record(
-        self, archive: Archive, name: bytes, content: bytes | str
+        self, archive: Archive, sums: Sums, name: bytes, content: bytes | str
     ) -> tuple[bytes, int, int, int, int]:
         """Write one record: header, padding to the alignment, payload, descriptor."""
         at, offset, size = self.size, 0, len(content)
@@ -195,7 +195,7 @@ class Layout:
                 self.unrecorded += 1
             if end - first < size or (size and not crc):  # read twice, so that what comes has one
                 if content not in self.asked.summed:
-                    whole, part = crc_of(archive.descriptor, offset, size, first, end, self.asked.rate)
+                    whole, part = sums.of(offset, size, first, end)
                     if crc and whole != crc:
                         raise SelectError("crc", "record %s does not have its recorded CRC" % content)
                     self.asked.summed[content] = part
@@ -271,17 +271,6 @@ class Layout:
             "summed": self.asked.summed,
             "digest": stamp.hexdigest(),
         }
-
-
-def crc_of(descriptor: int, start: int, size: int, first: int, end: int, rate: int | None) -> tuple[int, int]:
-    """Return the CRC of a record, and that of the stretch of it which stays, in one reading."""
-    reader, whole, part, at = torchzip_polite.Reader(descriptor, rate), 0, 0, 0
-    for block in reader.blocks(start, size):
-        whole = zlib.crc32(block, whole)
-        part = zlib.crc32(block[max(0, first - at) : max(0, end - at)], part)
-        at += len(block)
-    reader.close()
-    return whole, part
 
 
 def _wide(size: int, at: int) -> bytes:

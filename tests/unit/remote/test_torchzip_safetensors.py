@@ -10,6 +10,7 @@ import pytest
 import torchzip_copy
 import torchzip_select
 import torchzip_stream
+import torchzip_sums
 
 from tests.unit.remote.test_torchzip_select import sent
 
@@ -106,7 +107,7 @@ def test_what_was_read_for_the_plan_is_not_read_for_it_again(
 ) -> None:
     path = saved(tmp_path / "model.safetensors")
     plan = torchzip_stream.plan(str(path), ["drafter"])
-    monkeypatch.setattr(torchzip_select, "crc_of", lambda *_: pytest.fail("it was read again"))
+    monkeypatch.setattr(torchzip_sums.Sums, "of", lambda *_: pytest.fail("it was read again"))
     again = torchzip_stream.plan(str(path), ["drafter"], summed=plan["summed"])
     assert again["digest"] == plan["digest"]
     monkeypatch.undo()
