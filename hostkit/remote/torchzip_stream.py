@@ -93,13 +93,22 @@ def send(layout: Layout, path: str, sink: Sink, begin: int = 0, rate: int | None
                     reader.hold(piece.offset, _neighbours(layout.pieces, number) - piece.offset)
                 _stretch(reader, piece, skip, together.put)
             together.flush()
+        except CrcError:
+            _unchanged(
+                path, descriptor, layout
+            )  # else what came is of two saves, and the disk is not at fault
+            raise
         finally:
             reader.close()
-        if torchzip_select.identity(path, descriptor) != layout.identity and os.fstat(descriptor).st_nlink:
-            raise SelectError("changed", "the source was written while it was read")
+        _unchanged(path, descriptor, layout)
         return {"replaced": _replaced(path, layout.identity), "read": reader.read_bytes, "size": layout.size}
     finally:
         os.close(descriptor)
+
+
+def _unchanged(path: str, descriptor: int, layout: Layout) -> None:
+    if torchzip_select.identity(path, descriptor) != layout.identity and os.fstat(descriptor).st_nlink:
+        raise SelectError("changed", "the source was written while it was read")
 
 
 class _Together:
