@@ -99,6 +99,16 @@ def test_block_size_is_a_caveat_that_gives_both():
     assert "block size differs (16 and 32)" in found.caveats
 
 
+def test_a_difference_whose_interval_holds_zero_is_not_called_none():
+    lengths = {f"p{i}": [i % 3] * 4 for i in range(12)}
+    others = {
+        name: [(one[0] + (1 if i % 2 else -1)) % 4] * 4 for i, (name, one) in enumerate(lengths.items())
+    }
+    item = compare(result(lengths), result(others, step=5000)).differences["accept_len"]
+    assert item.interval is not None and item.interval[0] < 0 < item.interval[1]
+    assert item.words == "not told apart"
+
+
 def test_one_checkpoint_that_disagrees_with_itself_is_a_conflict():
     found = compare(result(LOW), result(HIGH))
     assert found.conflict is not None
