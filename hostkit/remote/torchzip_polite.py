@@ -12,9 +12,10 @@ import sys
 import time
 from typing import Any, Iterator
 
+import giving_way
 import jobprocess
 
-NEEDS = ("jobprocess",)
+NEEDS = ("giving_way", "jobprocess")
 
 BLOCK = 1 << 20  # fits a cache, so that what is read is still there to be summed and written
 LEAST = 16 << 10
@@ -35,6 +36,7 @@ class Reader:
         self.resident = _residency(descriptor)
         self.behind: list[tuple[int, int]] = []
         self.buffer = bytearray(self.step)
+        self.way = giving_way.shared()
         self.began = time.monotonic()
         self.read_bytes = 0
         self.held = (0, 0)  # the stretch that the buffer holds
@@ -78,6 +80,7 @@ class Reader:
                     return  # cut short meanwhile: the CRC will tell
                 got += count
             self.read_bytes += got
+            self.way.read(got)
             if ours[number]:
                 self.behind.append((at, got))
             if len(self.behind) > 1:  # one block behind, so that what is being read is left alone
