@@ -119,6 +119,8 @@ class _Staging:
             if self.plan.selection is None:
                 self._receiver("discard")  # a selection goes on at its last good record instead
             return
+        if self.plan.selection is None:
+            self._same_source()  # written amid the copy, it is of two saves, and no disk is at fault
         self._receiver("discard")
         raise DataError(
             f"the copy does not prove whole: {reply['damaged']}",

@@ -154,6 +154,18 @@ def test_a_source_that_is_not_the_same_afterwards_is_not_staged(
     assert not list((ground.staged / ".staging").glob("*/*"))
 
 
+def test_a_source_that_is_written_in_place_amid_the_copy_is_a_changed_one_and_no_damaged_disk(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = saved(ground.root / "step_1" / "checkpoint.pt", 1)
+    middle = path.stat().st_size // 2
+    spoil = f"head -c 64 /dev/urandom | dd of={path} bs=1 seek={middle} conv=notrunc status=none"
+    stub(ground, monkeypatch, spoil + '; exec "$RSYNC" "$@"')
+    with pytest.raises(DataError, match="source changed while it was copied"):
+        ground.stage(1)
+    assert ground.finals() == []
+
+
 HALF = 'for to; do :; done; mkdir -p "$to"; head -c 1000 {path} > "$to/checkpoint.pt"; echo "{said}" >&2; exit {code}'
 
 
