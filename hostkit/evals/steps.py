@@ -57,7 +57,8 @@ class Steps:
             yield step
         except BaseException as error:
             step.state = "failed"
-            step.words = getattr(error, "what", None) or str(error) or type(error).__name__
+            told = "interrupted" if isinstance(error, KeyboardInterrupt) else type(error).__name__
+            step.words = getattr(error, "what", None) or str(error) or told
             raise
         else:
             if step.state == "running":

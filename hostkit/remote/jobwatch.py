@@ -182,9 +182,11 @@ class Watch:
         if self.ending is not None:
             return
         if asked is not None:
-            self._end(
-                "cancelled", "cancelled by %s" % asked.get("by", "hostkit"), ["asked at %s" % asked.get("at")]
+            at = asked.get("at")
+            told = (
+                time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at)) if isinstance(at, (int, float)) else at
             )
+            self._end("cancelled", "cancelled by %s" % asked.get("by", "hostkit"), ["asked at %s" % told])
         else:
             self._end(
                 "killed",

@@ -23,14 +23,14 @@ _STYLES = {
 
 
 def show_jobs(console: Console, jobs: list[JobState], unreachable: dict[str, str]) -> None:
-    """Print one line for each job, newest last, and a line for each host that did not answer."""
+    """Print a row for each job, newest last, why one ended badly below them, and each host that did not answer."""
     from rich.table import Table
     from rich.text import Text
 
     if jobs:
         table = Table(box=None, pad_edge=False)
-        for heading in ("host", "job", "what", "state", "started (UTC)", "took", ""):
-            table.add_column(heading, no_wrap=heading in ("host", "job", "state"), overflow="fold")
+        for heading in ("host", "job", "what", "state", "started (UTC)", "took"):
+            table.add_column(heading, no_wrap=heading != "what", overflow="fold")
         for job in jobs:
             name = f"{job.spec.kind} {job.spec.name}" if job.spec else "?"
             table.add_row(
@@ -40,9 +40,11 @@ def show_jobs(console: Console, jobs: list[JobState], unreachable: dict[str, str
                 Text(job.state, style=_STYLES.get(job.state, "red")),
                 moment(job.started_at or job.claimed_at),
                 took(job),
-                Text(harmless(job.reason or "") if job.state not in ("done", "running") else ""),
             )
         console.print(table)
+        for job in jobs:
+            if job.reason and job.state not in ("done", "running"):
+                console.print(Text(f"{harmless(job.job)}: {harmless(job.reason)}", style="dim"))
     elif not unreachable:
         console.print("no jobs")
     for host, why in unreachable.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import stat
 import threading
@@ -180,6 +181,7 @@ def test_cancel_ends_the_job_and_says_so(bench: Any) -> None:
     state = bench.launch(bench.spec(SLEEPER))
     ended = jobs.cancel(bench.transport, bench.host, state.job, by="ann on laptop")
     assert (ended.state, ended.reason) == ("cancelled", "cancelled by ann on laptop")
+    assert re.fullmatch(r"asked at \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", ended.evidence[0])
     assert gone(payload_pid(state))
     assert jobs.cancel(bench.transport, bench.host, state.job).state == "cancelled"
 

@@ -65,6 +65,21 @@ def test_a_plan_names_whom_it_signals_and_no_word_of_it_acts(page: Console) -> N
     assert "signals ct129 pid 4711" in text(page)
 
 
+def test_a_list_of_jobs_keeps_each_on_a_row_and_says_below_why_one_ended(page: Console) -> None:
+    job = JobState(
+        host="ct129", job="fac22015b58a8904", attempt=1, state="memory", claimed_at=1796051726.0, path="/x",
+        reason="went over its memory limit of 4.0 GiB, and the kernel ended it before it could end itself",
+    )  # fmt: skip
+    page.width = 72
+    show_jobs(page, [job, job.model_copy(update={"state": "done", "reason": "fine"})], {})
+    head, first, second, *below = text(page).splitlines()
+    assert head.split() == ["host", "job", "what", "state", "started", "(UTC)", "took"]
+    assert "memory" in first and "2026-11-30 15:15:26" in first and "done" in second
+    assert " ".join(below).startswith("fac22015b58a8904: went over its memory limit") and "fine" not in text(
+        page
+    )
+
+
 def test_a_job_with_a_hostile_record(page: Console) -> None:
     lever = Lever(name=HOSTILE, real=True, detail=HOSTILE)
     job = JobState(
