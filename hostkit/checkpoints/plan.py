@@ -66,6 +66,11 @@ class StagePlan(Value):
     destination_tools: dict[str, str | None] = Field(default_factory=dict)
 
     @property
+    def hops(self) -> tuple[str, ...]:
+        """The route in the order of the bytes."""
+        return self.route if self.by in ("push", "relay") else self.route[::-1]
+
+    @property
     def path(self) -> str:
         """Where the checkpoint will be."""
         return posixpath.normpath(posixpath.join(self.folder, self.name, self.entry))

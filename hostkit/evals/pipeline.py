@@ -321,7 +321,9 @@ class Pipeline:
             lasted = took(staging, staged)
             if lasted is not None:
                 self.journal.record(EVENT, **lasted)  # what the next staging's time is foretold from
-            how = "staged before" if staged.reused else f"{size(staged.bytes)} by {' → '.join(staged.route)}"
+            how = (
+                "staged before" if staged.reused else f"{size(staged.bytes)} over {' → '.join(staging.hops)}"
+            )
             step.words = f"{how}, sha256 {staged.sha256[:12]}…"
         record = under_way.write(
             record.model_copy(update={"step": "one-block", "staged": staged.model_dump(mode="json")})

@@ -170,10 +170,9 @@ def _bytes(plan: StagePlan) -> str:
 
 def _route(plan: StagePlan) -> str:
     """The hops in the order of the bytes, who carries them, and why."""
-    hops = plan.route if plan.by in ("push", "relay") else plan.route[::-1]
     carrier = {"push": f"pushed by {plan.source}", "relay": "relayed by this machine"}
     who = carrier.get(plan.by, f"pulled by {plan.destination}")
-    return " → ".join(hops) + f" ({who}{': ' + plan.by_why if plan.by_why else ''})"
+    return " → ".join(plan.hops) + f" ({who}{': ' + plan.by_why if plan.by_why else ''})"
 
 
 def _carried(plan: StagePlan) -> str:

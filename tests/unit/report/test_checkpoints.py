@@ -162,7 +162,9 @@ def test_a_staging_that_is_planned_names_what_it_would_remove() -> None:
         bytes=1,
         contents=Contents(path="/c/step_4.pt", complete=True),
         going=("/s/drafter-step1",),
+        route=("ct129", "pve", "ct200"),
     )
     out = io.StringIO()
     show_plan(Console(file=out, width=100), plan, Expected(seconds=None, why="not known yet"))
+    assert "route ct200 → pve → ct129 (pulled by ct129)" in out.getvalue()
     assert "removes ct129: /s/drafter-step1 (the newest 3 staged stay)" in out.getvalue()
