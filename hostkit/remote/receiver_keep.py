@@ -1,4 +1,4 @@
-"""Which staged checkpoints are let go: all but the newest few of a run, and never one that somebody uses.
+"""Which staged checkpoints are let go: all but the newest few of a run and cut copies, never one that somebody uses.
 
 Travels to hosts: standard library only, Python 3.8 or newer.
 """
@@ -8,10 +8,17 @@ from __future__ import annotations
 import glob
 import json
 import os
+import re
 import shutil
+import time
 from typing import Any
 
-NEEDS = ()
+import completeness
+from receiver_place import Claim, Place, RefusedError
+
+NEEDS = ("completeness", "receiver_place")
+
+ABANDONED = 86400.0  # seconds after which nobody goes on with a copy that was cut, once another one of the run is there
 
 
 def prune(folder: str, newest: str, run: str, keep: int, state: str | None) -> list[str]:
@@ -27,7 +34,32 @@ def prune(folder: str, newest: str, run: str, keep: int, state: str | None) -> l
             continue  # immutable, mounted, somebody else's: what was staged now is there all the same
         shutil.rmtree(aside, ignore_errors=True)
         removed.append(path)
+    return removed + _abandoned(folder, run, state)
+
+
+def _abandoned(folder: str, run: str, state: str | None) -> list[str]:
+    """Remove copies of the run that were cut long ago, and what was put aside: each may be as large as a checkpoint."""
+    removed = []
+    ours = re.compile(r"(%s-step[0-9]+-[0-9a-f]{8})(\.old-[0-9]+)?" % re.escape(run))
+    staging = os.path.join(folder, ".staging")
+    for name in sorted(os.listdir(staging)) if os.path.isdir(staging) else []:
+        found, path = ours.fullmatch(name), os.path.join(staging, name)
+        if found is None or os.path.islink(path) or not os.path.isdir(path):
+            continue
+        try:
+            if time.time() - _written(path) < ABANDONED or users(os.path.join(folder, found[1]), path, state):
+                continue
+            with Claim(Place(folder, found[1])):
+                shutil.rmtree(path, ignore_errors=True)
+        except (OSError, RefusedError):
+            continue  # somebody copies it at this moment, or it is not ours to remove
+        removed.append(path)
     return removed
+
+
+def _written(path: str) -> float:
+    """Return when the folder, or a file in it, was written last."""
+    return max(os.lstat(one).st_mtime for one in (path, *completeness.payload(path)))
 
 
 def going(folder: str, newest: str, run: str, keep: int, state: str | None) -> list[str]:

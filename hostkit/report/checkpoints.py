@@ -197,7 +197,10 @@ def show_staged(console: Console, staged: Staged) -> None:
         Text(f"{size(staged.bytes)}{resumed}; {proof}; sha256 {staged.sha256}", style="dim"), soft_wrap=True
     )
     for path in staged.removed:
+        why = (
+            "a copy that was cut long ago" if "/.staging/" in path else f"since the newest {KEEP} staged stay"
+        )
         console.print(
-            Text(f"removed, since the newest {KEEP} staged stay: {one_line(path)}", style="dim"),
+            Text(f"removed, {why}: {one_line(path)}", style="dim"),
             soft_wrap=True,
         )

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import mmap
+import os
+import time
 from pathlib import Path
 
 import pytest
 import receiver_keep
+from receiver_place import Claim, Place
 
 
 @pytest.fixture
@@ -86,3 +89,35 @@ def test_a_removal_that_was_cut_short_is_finished(folder: Path) -> None:
     (going / "checkpoint.pt").touch()
     prune(folder, 9)
     assert not going.exists()
+
+
+def cut(folder: Path, name: str, *, hours: float) -> Path:
+    """Leave a copy that was cut so long ago."""
+    partial = folder / ".staging" / name
+    partial.mkdir()
+    for one in (partial / "checkpoint.pt", partial):
+        one.touch()
+        os.utime(one, (time.time() - hours * 3600,) * 2)
+    return partial
+
+
+def test_a_copy_that_was_cut_and_that_nobody_goes_on_with_is_let_go(folder: Path) -> None:
+    long_ago = cut(folder, "drafter-step7-0123abcd", hours=25)
+    aside = cut(folder, "drafter-step7-0123abcd.old-17", hours=25)
+    lately = cut(folder, "drafter-step8-0123abcd", hours=2)
+    another = cut(folder, "drafter-two-step7-0123abcd", hours=25)
+    foreign = cut(folder, "drafter-notes", hours=25)
+    assert prune(folder, 9) == [long_ago.name, aside.name]
+    assert [one.exists() for one in (long_ago, aside, lately, another, foreign)] == [False] * 2 + [True] * 3
+
+
+def test_a_copy_that_is_held_or_read_is_never_abandoned(folder: Path) -> None:
+    stands = cut(folder, "drafter-step7-0123abcd", hours=25)  # its sender hangs: nothing was written for long
+    with Claim(Place(str(folder), stands.name)):
+        assert prune(folder, 9) == []
+    job = folder.parent / "state" / "jobs" / "0123456789abcdef"
+    job.mkdir(parents=True)
+    aside = stands.rename(stands.with_name(stands.name + ".old-17"))
+    (job / "spec.json").write_text(json.dumps({"argv": [str(folder / stands.name / "checkpoint.pt")]}))
+    assert prune(folder, 9) == []
+    assert aside.exists()
