@@ -47,10 +47,18 @@ def _rate(text: str) -> int:
 
 
 def _parsed(argv: list[str], about: str) -> argparse.Namespace:
-    parser = _Parser(prog="torchzip.py", description=about)
-    parser.add_argument("op", choices=["look", "check", "inspect", "plan", "stream", "copy"])
+    parser = _Parser(
+        prog="torchzip.py", description="%s Only copy writes: OUT." % about.replace(" Writes nothing.", "")
+    )
+    parser.add_argument(
+        "op",
+        choices=["look", "check", "inspect", "plan", "stream", "copy"],
+        help="look: is it whole, by its frame; check: that, and by what its pickle or header says of each tensor; "
+        "inspect: what it holds; plan: the smaller file of --keys, laid out; stream: its bytes on stdout, JSON on "
+        "stderr; copy: written as OUT",
+    )
     parser.add_argument("file")
-    parser.add_argument("out", nargs="?", help="of copy")
+    parser.add_argument("out", nargs="?", help="of copy alone")
     parser.add_argument("--keys", type=_list, help="names of what is taken, by commas")
     parser.add_argument("--strip", type=_list, default=[], help="prefixes such as net., by commas")
     parser.add_argument("--trim", action="store_true", help="of each storage only what the tensors view")
