@@ -35,6 +35,9 @@ def inventory(session: Session, check: bool = False, schema: bool = False) -> Ou
 
     loaded = load_and_check(session.inventory_path)
     values = loaded.inventory.model_dump(mode="json", exclude={"defaults"}, exclude_none=True)
+    for host in values["hosts"].values():
+        if "pct" in host or host.get("local"):
+            del host["login"]  # says nothing of what is entered without ssh
     values["notify"] = [_masked(target) for target in loaded.inventory.notify]
     document = {
         "schema": "hostkit.inventory/1",

@@ -50,6 +50,16 @@ def test_what_is_shown_is_an_inventory_itself_with_every_default(tmp_path: Path)
     assert yaml.safe_load(shown)["evals"]["drafter"]["limits"]["memory"] == "72GiB"
 
 
+def test_no_login_is_shown_of_what_is_entered_without_ssh() -> None:
+    shown = yaml.safe_load(hostkit("inventory").stdout)["hosts"]
+    assert {name: host.get("login") for name, host in shown.items()} == {
+        "workspace": None,
+        "ct129": "forward",
+        "pve": "there",
+        "ct200": None,
+    }
+
+
 def test_the_document_has_the_file_and_its_values(tmp_path: Path) -> None:
     file = tmp_path / "fleet.yaml"
     file.write_text((EXAMPLES / "fleet.yaml").read_text() + "\nnotify: ['tgram://secret/1']\n")
