@@ -60,24 +60,28 @@ def list_checkpoints(
 
 def summaries(
     transport: Transport, python: str, paths: list[str], layout: Layout
-) -> dict[str, tuple[int | None, int | None]]:
+) -> tuple[dict[str, tuple[int | None, int | None]], dict[str, str]]:
     """Return the step inside and the bytes of the weights of several checkpoints, in one round trip.
 
-    Those that are not reached in time are left out: the first of the paths come first.
+    And why of those that this closer look finds torn, though they end as they should. Those that are not reached in
+    time are left out: the first of the paths come first.
     """
     weights = list(layout.weights)
     request: dict[str, Any] = {"op": "summaries", "paths": paths, "names": weights, **layout.request()}
     request["seconds"] = LIST_BUDGET
     reply = run_program(transport, python, "torchzip", request, timeout=BUDGET, retry=True)
     found: dict[str, tuple[int | None, int | None]] = {}
+    torn: dict[str, str] = {}
     for one in reply.get("summaries", []):
+        if one.get("code") == "incomplete" and one.get("format"):  # else it may be its marker that tells
+            torn[one["path"]] = str(one.get("reason"))
         sizes = {str(entry["key"]): int(entry["bytes"]) for entry in one["top"]}
         if weights:
             known = [size for size in (one.get("named") or {}).values() if size]
         else:
             known = [sizes[key] for key in (*NESTED, "") if key in sizes][:1]
         found[one["path"]] = (one["step"], sum(known) or None)
-    return found
+    return found, torn
 
 
 def _contents(reply: dict[str, Any], host: str) -> Contents:

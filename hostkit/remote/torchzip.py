@@ -124,7 +124,7 @@ def inspect(
 def summary(path: str, named: Named) -> dict[str, Any]:
     """Return the step inside, the bytes of what is named, and the size of each top-level key, without the tensors."""
     seen = inspect(path, None, [], named)
-    told = {key: seen.get(key) for key in ("path", "code", "step", "named")}
+    told = {key: seen.get(key) for key in ("path", "code", "format", "reason", "step", "named")}
     return dict(told, top=seen.get("top", []))
 
 

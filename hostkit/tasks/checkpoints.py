@@ -29,12 +29,15 @@ def checkpoints(session: Session, run: str | None = None) -> Outcome:
     Exit code: 0 there is a latest one, 1 there is none, 65 the run's host answered with an error, 69 it
     was not reached.
     """
+    from hostkit.evals.finding import choice_of
     from hostkit.evals.overview import overview
 
     name = session.choose_run(run)
     session.say(f"looking at {name} …")
     status, choice = _choose(session, name, ALL_LINES)
-    inside = _inside(session, name, choice)
+    inside, torn = _inside(session, name, choice)
+    if torn:
+        choice = choice_of(status, torn)
     seen = overview(session.inventory, status, choice, inside, status.log.lines)
 
     def render(console: Any) -> None:
@@ -221,15 +224,17 @@ def _choose(session: Session, run: str, lines: int = 0) -> tuple[TrainStatus, Ch
     return status, choice_of(status)
 
 
-def _inside(session: Session, run: str, choice: Choice) -> dict[str, tuple[int | None, int | None]]:
-    """Return step inside and bytes of weights of the complete checkpoints, by path."""
+def _inside(
+    session: Session, run: str, choice: Choice
+) -> tuple[dict[str, tuple[int | None, int | None]], dict[str, str]]:
+    """Return step inside and bytes of weights of the complete checkpoints, by path; and why of those that are torn."""
     from hostkit.checkpoints import Layout
     from hostkit.checkpoints.reading import summaries
 
     saved, host = session.inventory.runs[run].checkpoints, session.inventory.runs[run].host
     paths = [one.candidate.path for one in choice.ranked if one.candidate.complete]
     if not paths:
-        return {}
+        return {}, {}
     python = session.inventory.hosts[host].python
     return summaries(session.connections.transport(host), python, paths, Layout.of(saved))
 

@@ -104,6 +104,8 @@ def test_a_newest_checkpoint_that_only_a_closer_look_finds_torn_is_named_and_the
     with torn.open("r+b") as file:  # head and directory are there, what lies between never reached the disk
         file.seek(64)
         file.write(bytes(512))
+    code, listed = hostkit_json(fleet, "checkpoints")
+    assert (code, listed["chosen"]["step"]) == (0, 40)
     code, planned = hostkit_json(fleet, "stage", "--dry-run")
     assert (code, planned["stage"]["step"]) == (0, 40)
     assert hostkit_json(fleet, "stage")[1]["step"] == 40

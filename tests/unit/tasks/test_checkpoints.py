@@ -202,3 +202,15 @@ def test_a_folder_with_doubled_slashes_is_the_one_that_is_meant(fleet: Fleet) ->
     code, planned = fleet.json("stage", "--dry-run", "--to", "me", "--folder", f"/{fleet.folder}//there/")
     assert code == 0, planned
     assert planned["stage"]["folder"] == f"{fleet.folder}/there"
+
+
+def test_one_that_only_a_closer_look_finds_torn_is_listed_as_that_and_not_chosen(fleet: Fleet) -> None:
+    fleet.save(100)
+    torn = fleet.save(200)
+    with torn.open("r+b") as file:  # head and directory are there, what lies between never reached the disk
+        file.seek(64)
+        file.write(bytes(512))
+    code, listed = fleet.json("checkpoints")
+    assert (code, listed["chosen"]["step"]) == (0, 100)
+    (newest,) = [one for one in listed["checkpoints"] if one["step"] == 200]
+    assert "damaged archive" in newest["why"]
