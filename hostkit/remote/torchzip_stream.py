@@ -62,6 +62,8 @@ def guarded(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         return {"code": "closed", "reason": "nobody reads any more"}
     except OSError as error:
         return {"code": "unreadable", "reason": str(error.strerror)}
+    except MemoryError:  # of this machine: nothing is said about the checkpoint
+        return {"code": "memory", "reason": "no memory is left to read it with"}
     except GARBLED as why:
         return {
             "code": "layout",

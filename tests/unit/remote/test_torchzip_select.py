@@ -406,3 +406,10 @@ def test_a_storage_beyond_four_gigabytes_and_seventy_thousand_records(tmp_path: 
     reply, out = take(path, keys="drafter")
     found = torch.load(out, weights_only=True)["drafter"]
     assert int(found["69999"]) == 69_999
+
+
+def test_a_machine_without_memory_is_not_a_checkpoint_that_makes_no_sense() -> None:
+    def hungry() -> dict[str, Any]:
+        raise MemoryError
+
+    assert torchzip_stream.guarded(hungry)["code"] == "memory"
