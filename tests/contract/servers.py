@@ -219,6 +219,8 @@ class Fleet:
 def private_fleet(root: Path) -> Iterator[Fleet]:
     """A fleet below `root`; hostkit's own known_hosts, which is the user's, is neither read nor written meanwhile."""
     fleet = Fleet(root)
+    keygen(root / "id")  # whatever test comes first finds all that a client has
+    fleet.write_known_hosts()
     before = os.environ.get("XDG_DATA_HOME")
     os.environ["XDG_DATA_HOME"] = str(root / "data")
     try:
