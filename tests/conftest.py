@@ -20,9 +20,12 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers",
         "report(*ids): the field reports (a1, b3, ...) that this test answers; see tests/reports.py",
     )
+    # a script's jobs in the background ignore the first, what `nohup` starts ignores the second; tests that interrupt or
+    # hang up on a command need them as a terminal has them
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        # so it is for a job in the background of a script; tests that interrupt a command need it as a terminal has it
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session", autouse=True)
