@@ -20,8 +20,8 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers",
         "report(*ids): the field reports (a1, b3, ...) that this test answers; see tests/reports.py",
     )
-    # a script's jobs in the background ignore the first, what `nohup` starts ignores the second; tests that interrupt or
-    # hang up on a command need them as a terminal has them
+    # the background jobs of a script ignore the first, what `nohup` starts ignores the second; tests that interrupt
+    # a command, or hang up on it, need them as a terminal has them
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
