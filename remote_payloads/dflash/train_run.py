@@ -115,6 +115,7 @@ class Run:
                 if not self._advance(source, step):
                     return 0 if self._stopped and self._saved else 1
             self.log.event("finished", step=self.done, **({} if self._saved else {"saved": False}))
+            self.ranks.wait()  # for who saves: a group that one rank has left may end the others with a signal
             return 0 if self._saved else 1
         except ProducerDied as death:
             if self.done:
