@@ -50,7 +50,7 @@ class GivingWay:
         self.rested = 0.0
         self.bytes = 0
         self.begun = False
-        self.chosen = self.looked = self.due = 0.0
+        self.chosen = self.choose_at = self.looked = self.due = 0.0
         self.ran = self.waited = 0.0  # of late
         self.all: Dict[str, Told] = {}
         self.followed: Dict[str, Told] = {}
@@ -75,13 +75,12 @@ class GivingWay:
         self.begun, self.bytes = True, 0
         self.forebears = self._forebears()
         self.all = self._threads()
-        self.chosen = self.looked = self.due = self.clock()
+        self.chosen = self.choose_at = self.looked = self.due = self.clock()
 
     def _judge(self, now: float) -> None:
         rate = self.bytes / (now - self.looked)
         self.fastest = max(self.fastest, rate)
-        # the first choice as soon as there is something to choose by
-        if now - self.chosen >= CHOOSE or (self.all and not self.followed):
+        if now >= self.choose_at:
             self._choose(now)
         self.ran, self.waited = FADES * self.ran, FADES * self.waited
         self._look()
@@ -119,7 +118,7 @@ class GivingWay:
         busy = sorted((path for path in wanted if wanted[path] >= least), key=lambda path: -wanted[path])
         busy = [path for path in busy[: 4 * FOLLOWED] if not self._serves_us(path)]
         self.followed = {path: self.followed.get(path, before[path]) for path in busy[:FOLLOWED]}
-        self.chosen = now
+        self.chosen, self.choose_at = now, now + CHOOSE
 
     def _look(self) -> None:
         """Add what the followed have run and waited since the last look."""

@@ -78,6 +78,18 @@ def test_beside_nobody_and_beside_who_does_not_wait_nothing_is_slowed(host: Host
     assert host.copy(host.way(), 5) > 0.98 * DISK
 
 
+def test_all_threads_are_looked_through_every_other_second_alone_also_where_none_is_busy(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.thread(7, 7, parent=1, waiting=None)
+    way = host.way()
+    looks: list[float] = []
+    through = way._threads
+    monkeypatch.setattr(way, "_threads", lambda: looks.append(host.now) or through())
+    host.copy(way, 9)
+    assert len(looks) <= 2 + 9 / giving_way.CHOOSE
+
+
 def test_while_the_run_waits_for_us_the_copy_goes_slower_and_faster_again_after(host: Host) -> None:
     run = host.thread(7, 8, parent=1)
     way = host.way()
