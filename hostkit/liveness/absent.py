@@ -66,8 +66,8 @@ def _doubts(look: Look) -> Iterator[str]:
     reading, facts = look.reading, look.reading.run
     for one in facts.titles:
         yield (
-            f"process {one.pid} is a python under a changed title ({' '.join(one.argv)[:80]!r}) at this run's files: "
-            "it may be the run; declare process.pidfile to make sure"
+            f"process {one.pid} is a python under a changed title ({' '.join(one.argv)[:80]!r}): "
+            "it may be the run; declare process.pidfile or process.cwd to make sure"
         )
     for one in facts.near:
         if one.doubt:

@@ -27,6 +27,7 @@ GPU_SECONDS = 4.0
 GPU_NAMES = ("index", "name", "use", "memory_used", "memory_total", "temperature")
 GPU_FIELDS = "index,name,utilization.gpu,memory.used,memory.total,temperature.gpu"
 YOUNG = 600  # seconds: no probe lives longer
+APART = 5  # seconds that a wall clock may have been set by since
 CAP_SYS_PTRACE = 19  # whoever has it sees all processes, hidepid or not
 # the clocks are asked for by number: time.CLOCK_BOOTTIME is not in every build
 CLOCK_BOOTTIME = getattr(time, "CLOCK_BOOTTIME", 7)
@@ -133,7 +134,13 @@ def _run(run: Dict[str, Any], rows: processes.Rows, now: Dict[str, Any]) -> Dict
             pid for pid in rows if pid != os.getpid() and rows[pid]["argv"] and pid not in titled
         ]
         writers = logtail.writers(log["path"], others, 1.0, time.monotonic)
-    titles = [row for row in found["titles"] if row["pid"] in writers or _works_at(row["pid"], run)]
+    titles = [
+        row
+        for row in found["titles"]
+        if row["pid"] in writers
+        or _works_at(row["pid"], run)
+        or _may_have_written(row, run, log["mtime"], now)
+    ]
     log["writers"] = [_process(dict(rows[pid], exe=processes.link(pid, "exe"))) for pid in writers[:4]]
     # a second look at what was found: it may have ended while the rest was read
     gone = [pid for pid in pids if not _still(rows[pid])]
@@ -165,12 +172,29 @@ def _works_at(pid: int, run: Dict[str, Any]) -> bool:
     if declared and cwd == os.path.realpath(declared):
         return True
     script = (run.get("process") or {}).get("script") or ""
-    if script.startswith("/"):  # where it lies is known: that it exists says nothing of this process
+    if script.startswith("/"):  # that it exists says nothing of where this process works
         script = "" if cwd != os.path.dirname(os.path.realpath(script)) else script
     if cwd and script and os.path.exists(os.path.join(cwd, script)):
         return True
     files = (logtail.open_logs(pid) or []) if root else []
     return any(one["path"].startswith(os.path.realpath(str(root)) + "/") for one in files)
+
+
+def _may_have_written(
+    row: processes.Row, run: Dict[str, Any], written: Optional[float], now: Dict[str, Any]
+) -> bool:
+    """Whether an interpreter under a changed title may have been started by an absolute path, from any directory.
+
+    One that began after the log's last byte is another program. No other can be told from the run, and a live run must
+    not be taken for a dead one: a declared `cwd` or pidfile tells them apart.
+    """
+    want = run.get("process") or {}
+    if want.get("cwd") or not (want.get("script") or "").startswith("/"):
+        return False
+    if written is None or not now["sane"]:
+        return True
+    age = float(now["ticks"] - row["start_ticks"]) / float(now["hz"])
+    return age + APART >= float(now["wall"]) - written
 
 
 def _process(row: processes.Row) -> Dict[str, Any]:

@@ -261,7 +261,17 @@ def test_a_changed_title_is_known_by_what_was_seen_before(here: Path, start: Sta
     assert (unknown["processes"], [one["pid"] for one in unknown["titles"]]) == ([], [child.pid])
     for script in (str(here), here.name):
         assert [one["pid"] for one in ask({"script": script})["titles"]] == [child.pid], "it works beside it"
-    assert ask({"script": sys.executable})["titles"] == [], "a server, say: it has nothing to do with the run"
+    elsewhere = {"script": sys.executable}
+    log = tmp_path / "another.log"
+    log.touch()
+    asked = {"log": {"path": str(log)}}
+    assert [one["pid"] for one in ask(elsewhere, **asked)["titles"]] == [child.pid], (
+        "begun anywhere by its path"
+    )
+    os.utime(log, (time.time() - 1000,) * 2)
+    assert ask(elsewhere, **asked)["titles"] == [], "a server, say, that began after the log had ended"
+    os.utime(log)
+    assert ask({**elsewhere, "cwd": "/srv"}, **asked)["titles"] == [], "a declared directory tells them apart"
     assert ask({"script": here.name}, last={**last, "start_ticks": 1})["record"]["state"] == "reused"
 
 
