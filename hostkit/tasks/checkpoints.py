@@ -1,24 +1,14 @@
-"""`checkpoints` lists a run's checkpoints, the latest and why; `stage` brings one to where it is read."""
+"""`checkpoints` lists a run's checkpoints: the latest and why, what goes next, the best evaluated."""
 
 from __future__ import annotations
 
-import posixpath
-from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hostkit.tasks.command import Outcome, Session, command
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from hostkit.checkpoints import Choice
 
-    from hostkit.checkpoints import Candidate, Choice, StagePlan
-    from hostkit.checkpoints.timing import Expected
-    from hostkit.checkpoints.ways import By
-    from hostkit.liveness.status import TrainStatus
-
-JOURNAL_LINES = 5_000  # of the newest, in which a staging over the same route is looked for
-GOING = "a copy that has begun reads it to its end all the same, one that is cut then cannot go on"
 ALL_LINES = 100_000  # of the log's tail, in which a resume may be told of
 
 
@@ -31,10 +21,12 @@ def checkpoints(session: Session, run: str | None = None) -> Outcome:
     """
     from hostkit.evals.finding import choice_of
     from hostkit.evals.overview import overview
+    from hostkit.liveness.look import look
 
     name = session.choose_run(run)
     session.say(f"looking at {name} …")
-    status, choice = _choose(session, name, ALL_LINES)
+    status = look(session.connections, session.inventory, name, ALL_LINES)
+    choice = choice_of(status)
     inside, torn = _inside(session, name, choice)
     if torn:
         choice = choice_of(status, torn)
@@ -46,182 +38,6 @@ def checkpoints(session: Session, run: str | None = None) -> Outcome:
         show_overview(console, seen)
 
     return Outcome(seen.document(), exit=0 if choice.chosen else 1, render=render)
-
-
-@command(
-    "stage",
-    help={
-        "run": "the run whose checkpoint is staged (default: that of --eval, else the only one)",
-        "eval": "the evaluation it is staged for: says to which host and folder (default: the only one of the run)",
-        "step": "the step (default: the newest complete one of the live attempt)",
-        "to": "the host that it is staged to, instead of the evaluation's",
-        "folder": "the folder there (default: `staged` in the evaluation's workspace)",
-        "full": "the whole checkpoint by rsync (default: only what an evaluation needs, where that saves bytes)",
-        "by": "who carries: pull (the destination), push (the source), relay (through this machine, only when "
-        "asked), auto (default: pull, else push, by what works)",
-        "rate": "bytes a second at most, such as 50MB (default: as fast as idle priority gives)",
-        "trim": "of a storage that the tensors view in part, only that part",
-    },
-    acts=True,
-)
-def stage(
-    session: Session,
-    *,
-    run: str | None = None,
-    eval: str | None = None,
-    step: str | None = None,
-    to: str | None = None,
-    folder: str | None = None,
-    full: bool = False,
-    by: str = "auto",
-    rate: str | None = None,
-    trim: bool = False,
-) -> Outcome:
-    """Copy a checkpoint to where it is read: proven whole there, and under its final name only then.
-
-    The same command again goes on where it was cut, or finds it staged. Example: hostkit stage --dry-run
-    """
-    from hostkit.checkpoints import plan_stage
-    from hostkit.checkpoints import stage as execute
-    from hostkit.checkpoints.timing import EVENT, expect, took
-    from hostkit.errors import CannotCreateError, UsageError
-    from hostkit.journal import Journal
-    from hostkit.report.copying import Copying
-
-    if full and trim:
-        raise UsageError("--full is the whole checkpoint, --trim less of it: one of the two")
-    number, limit, carrier = None if step is None else _step(step), _rate(rate), _by(by)
-    run, host, where = _destination(session, run, eval, to, folder)
-    session.say(f"looking at {run} …")
-    status, choice = _choose(session, run)
-    plan_of = partial(
-        plan_stage,
-        session.connections,
-        session.inventory,
-        run,
-        dest_host=host,
-        dest_dir=where,
-        method="full" if full else "auto",
-        rate=limit,
-        by=carrier,
-        trim=trim,
-    )
-    chosen, choice, plan = _of_a_whole_one(status, choice, number, plan_of)
-    if number is None:
-        for one in choice.passed_over:
-            session.say(f"step {one.candidate.step} was passed over: {one.why}")
-    _guard(session, plan, status)
-    going = _goes_next(session, status, choice, chosen)
-    if going:
-        session.say(f"step {chosen.step} goes at the trainer's next save; {GOING}")
-    expected = expect(plan, _events())
-    if session.dry_run:
-        return _planned(plan, expected, going)
-    journal = Journal()
-    journal.record(  # before it: a command may be cut amid it
-        "stage",
-        host=host,
-        run=run,
-        step=chosen.step,
-        source=plan.source,
-        path=plan.path,
-        bytes=plan.need,
-        by=plan.by,
-    )
-    if expected.seconds is not None:
-        session.say(f"expected: {expected.words}")
-    with Copying(None if session.quiet else session.say) as progress:
-        staged = execute(
-            session.connections, session.inventory, run, chosen, host, where, plan=plan, progress=progress
-        )
-    lasted = took(plan, staged)
-    if lasted is not None:
-        with suppress(CannotCreateError):  # it is staged, whether or not the next one's time can be foretold
-            journal.record(EVENT, **lasted)
-    document = {"schema": "hostkit.staged-result/1", "run": run} | staged.model_dump(mode="json")
-
-    def render(console: Any) -> None:
-        from hostkit.report.checkpoints import show_staged
-
-        show_staged(console, staged)
-
-    return Outcome(document, render=render)
-
-
-def _of_a_whole_one(
-    status: TrainStatus, choice: Choice, step: int | None, plan_of: Callable[[Candidate], StagePlan]
-) -> tuple[Candidate, Choice, StagePlan]:
-    """Return the plan for the step that was asked for; else for the newest that a closer look finds whole too.
-
-    Raises UsageError, DataError where there is none.
-    """
-    from hostkit.checkpoints import choose_step
-    from hostkit.errors import DataError
-    from hostkit.evals.finding import choice_of
-
-    if step is not None:
-        chosen = choose_step([one.candidate for one in choice.ranked], step)
-        return chosen, choice, plan_of(chosen)
-    doubted: dict[str, str] = {}
-    while choice.chosen is not None:
-        chosen, plan = choice.chosen, plan_of(choice.chosen)
-        if plan.contents.complete:
-            return chosen, choice, plan
-        doubted[chosen.path] = plan.contents.reason or "no reason given"
-        choice = choice_of(status, doubted)
-    raise DataError(
-        f"run {status.run} has no complete checkpoint",
-        where=status.host.name,
-        hint="`hostkit checkpoints` says why",
-    )
-
-
-def _events() -> list[dict[str, Any]]:
-    """Return what the journal knows; a plan is made also where there is no place for one."""
-    from hostkit.errors import CannotCreateError
-    from hostkit.journal import Journal
-
-    try:
-        return Journal().read(JOURNAL_LINES)
-    except (CannotCreateError, OSError):
-        return []
-
-
-def _step(text: str) -> int:
-    from hostkit.errors import UsageError
-
-    if not text.isascii() or not text.isdigit() or len(text) > 18:
-        raise UsageError(f"--step {text}: a step is a number, such as 4000")
-    return int(text)
-
-
-def _rate(text: str | None) -> int | None:
-    from hostkit.errors import UsageError
-    from hostkit.inventory.units import size_bytes
-
-    if text is None:
-        return None
-    try:
-        return size_bytes(text)
-    except ValueError as error:
-        raise UsageError(f"--rate: {error}") from error
-
-
-def _by(text: str) -> By:
-    from hostkit.errors import UsageError
-
-    for one in ("auto", "pull", "push", "relay"):
-        if text == one:
-            return one
-    raise UsageError(f"--by {text}: one of auto, pull, push, relay")
-
-
-def _choose(session: Session, run: str, lines: int = 0) -> tuple[TrainStatus, Choice]:
-    from hostkit.evals.finding import choice_of
-    from hostkit.liveness.look import look
-
-    status = look(session.connections, session.inventory, run, lines)
-    return status, choice_of(status)
 
 
 def _inside(
@@ -239,82 +55,4 @@ def _inside(
     return summaries(session.connections.transport(host), python, paths, Layout.of(saved))
 
 
-def _destination(
-    session: Session, run: str | None, wanted: str | None, to: str | None, folder: str | None
-) -> tuple[str, str, str]:
-    """Return run, host and folder, from what was given and what the inventory says."""
-    from hostkit.errors import UsageError
-    from hostkit.evals.request import Places
-
-    evals = session.inventory.evals
-    if wanted is None and run is not None and run not in session.inventory.runs and run in evals:
-        wanted, run = run, None
-    if wanted is None:
-        run = session.choose_run(run)
-        mine = [name for name, one in evals.items() if one.run == run and to in (None, one.host)]
-        wanted = mine[0] if len(mine) == 1 else None
-        if len(mine) > 1 and (to is None or folder is None):
-            raise UsageError(
-                f"which of the evaluations of {run}?", hint="--eval with one of: " + ", ".join(mine)
-            )
-    chosen = evals[session.choose_eval(wanted)] if wanted is not None else None
-    if chosen is not None and run is not None and chosen.run != run:
-        raise UsageError(f"evaluation {wanted} is of run {chosen.run}, not of {run}")
-    host = to or (chosen.host if chosen else None)
-    if host is None:
-        raise UsageError(f"to which host? no evaluation of {run} says so", hint="--to HOST --folder /…")
-    if host not in session.inventory.hosts:
-        raise UsageError(
-            f"no host {host!r} in the inventory", hint="hosts: " + ", ".join(session.inventory.hosts)
-        )
-    if folder is None and chosen is not None and chosen.host == host:
-        folder = Places(chosen.workspace).staged
-    if folder is None or not folder.startswith("/"):
-        raise UsageError(f"into which folder on {host}?", hint="--folder with an absolute path there")
-    return run or (chosen.run if chosen else ""), host, posixpath.normpath("/" + folder.lstrip("/"))
-
-
-def _goes_next(session: Session, status: TrainStatus, choice: Choice, chosen: Candidate) -> bool | None:
-    """Whether the trainer removes it at its next save; None where nothing says what it keeps."""
-    from hostkit.checkpoints.retention import goes_next, retention_of
-
-    argv = status.processes[0].argv if status.identity is not None else ()
-    retention = retention_of(session.inventory.runs[status.run].checkpoints, argv)
-    if retention is None:
-        return None
-    going = goes_next((one.candidate for one in choice.ranked), retention, status.step.next_save)
-    return chosen.path in {one.path for one in going}
-
-
-def _guard(session: Session, plan: StagePlan, status: TrainStatus) -> None:
-    from hostkit.jobs.guard import check, protect
-    from hostkit.plan import Plan
-
-    steps = (plan.step_of_plan(),)
-    check(
-        Plan(title=f"stage step {plan.step} of {plan.run}", steps=steps), protect(session.inventory, [status])
-    )
-
-
-def _planned(plan: StagePlan, expected: Expected, going: bool | None) -> Outcome:
-    from hostkit.plan import Plan
-
-    obstacles = plan.obstacles()
-    made = Plan(title=f"stage step {plan.step} of {plan.run}", steps=(plan.step_of_plan(),))
-    document = made.document() | {
-        "stage": plan.model_dump(
-            mode="json", exclude={"contents": True, "names": True, "selection": {"pieces", "summed"}}
-        )
-        | {"path": plan.path, "need": plan.need, "obstacles": [error.document() for error in obstacles]}
-        | {"expected": expected.model_dump(mode="json"), "next_to_go": going}
-    }
-
-    def render(console: Any) -> None:
-        from hostkit.report.checkpoints import show_plan
-
-        show_plan(console, plan, expected)
-
-    return Outcome(document, exit=obstacles[0].exit_code if obstacles else 0, render=render)
-
-
-TASKS = [checkpoints, stage]
+TASKS = [checkpoints]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from invoke.collection import Collection
 
-from hostkit.tasks import checkpoints, evals, inventory, jobs, practice, train, trust
+from hostkit.tasks import checkpoints, evals, inventory, jobs, practice, staging, train, trust
 
 namespace = Collection()
-for _module in (train, evals, checkpoints, jobs, inventory, trust, practice):
+for _module in (train, evals, checkpoints, staging, jobs, inventory, trust, practice):
     for _task in _module.TASKS:
         namespace.add_task(_task)
