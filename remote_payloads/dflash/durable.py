@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import secrets
@@ -47,6 +48,20 @@ def write_durably(path: Path, content: bytes | Callable[[BinaryIO], None]) -> No
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def claim(descriptor: int) -> bool | None:
+    """Take the kernel's lock on an open file or folder, which its closing gives back; None where there are no locks.
+
+    False: another process holds it.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True
 
 
 def require_place(file: Path) -> None:

@@ -12,7 +12,6 @@ from typing import Any, Dict, List, NamedTuple
 
 BASE = 450 << 20  # interpreter, torch and transformers after import, measured
 SIZES = {"float32": 4, "bfloat16": 2, "float16": 2}
-STORED = {"F64": 8, "F32": 4, "BF16": 2, "F16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
 LOGIT_BYTES = 256 << 20  # most that the evaluator holds of raw logits (evaluate.py)
 ROWS_AT_ONCE = 128  # rows of target logits at once (vocabulary.py)
 

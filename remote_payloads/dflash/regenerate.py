@@ -11,7 +11,6 @@ server no longer answers. The server should give token ids; text is encoded agai
 from __future__ import annotations
 
 import argparse
-import fcntl
 import json
 import os
 import threading
@@ -24,6 +23,7 @@ from typing import Any, TextIO
 import progress
 import prompts
 from api_client import Api
+from durable import claim
 from prompts import Prompt
 from refusal import Refused
 from samples import open_tokenizer
@@ -59,12 +59,8 @@ def regenerate(args: argparse.Namespace) -> int:
     asked = prompts.read(args.prompts)
     args.out.parent.mkdir(parents=True, exist_ok=True)
     with args.out.open("a", encoding="utf-8") as out:
-        try:
-            fcntl.flock(out, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise Refused(
-                f"{args.out}: another regenerate.py is writing it", "wait for it, or end it"
-            ) from None
+        if claim(out.fileno()) is False:
+            raise Refused(f"{args.out}: another regenerate.py is writing it", "wait for it, or end it")
         return ask_all(args, asked, tokenizer, out)
 
 

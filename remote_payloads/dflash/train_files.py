@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import shutil
@@ -16,6 +15,7 @@ from torch import Tensor
 
 import checkpoint
 from draft_config import DraftConfig
+from durable import claim
 from refusal import Refused
 
 
@@ -60,15 +60,10 @@ def claimed(root: Path) -> Iterator[None]:
     root.mkdir(parents=True, exist_ok=True)
     folder = os.open(root, os.O_RDONLY)
     try:
-        try:
-            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Refused(
-                f"{root}: another run is writing here", "another --out, or end that run first"
-            ) from None
-        except OSError:
-            pass  # a file system without locks: nothing can be known, and nothing is taken away
-        else:
+        held = claim(folder)
+        if held is False:
+            raise Refused(f"{root}: another run is writing here", "another --out, or end that run first")
+        if held:  # on a file system without locks nothing can be known, and nothing is taken away
             _clear(root)
         yield
     finally:
