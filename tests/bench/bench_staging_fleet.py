@@ -114,7 +114,7 @@ def main() -> int:
             good = value >= budget
             missed += not good
             print(f"  {what:32} {value:6.2f}   at least {budget:g}   {'reached' if good else 'NOT REACHED'}")
-        copied = statistics.median(inside)
+        copied = statistics.median(inside[:rounds])  # those beside the loop come after
         print(
             f"  of hostkit's {statistics.median(took['hostkit']):.2f} s, {copied:.2f} s are the copy itself"
         )
