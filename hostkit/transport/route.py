@@ -55,6 +55,7 @@ class Route:
     host: str
     hops: tuple[Hop, ...]
     vantage: str | None = None  # another machine that the route is seen from; None: this one
+    ciphers: tuple[tuple[str, str], ...] = ()  # by the name of a connected hop: what its ssh offers, in order
 
     @classmethod
     def to(
@@ -190,9 +191,18 @@ class Route:
         ssh: list[str] = []
         proxy: str | None = None
         for hop in chain:
-            ssh = ["ssh", "-T", *ssh_options(hop, self._owns_paths(hop), proxy=proxy)]
+            ssh = ["ssh", "-T", *self._options(hop, proxy)]
             proxy = shlex.join([*ssh, "-W", "[%h]:%p", host_word(hop)])
         return [*ssh, host_word(chain[-1]), shlex.join(words)]
+
+    def ssh_questions(self) -> dict[str, list[str]]:
+        """Return, by hop, what the vantage point runs to be told how its own ssh would connect to it (`ssh -G`)."""
+        return {
+            hop.name: ["ssh", "-G", *self._options(hop, None), host_word(hop)] for hop in self.connected()
+        }
+
+    def _options(self, hop: Hop, proxy: str | None) -> list[str]:
+        return ssh_options(hop, self._owns_paths(hop), proxy=proxy, ciphers=dict(self.ciphers).get(hop.name))
 
     def rsync_source(self) -> RsyncSource:
         """Return how an rsync that runs on the vantage point reads from the route's host.
@@ -207,7 +217,7 @@ class Route:
         shells = 0  # that read the words to come
         for hop in self.hops:
             if hop.kind == "ssh":
-                ssh = ["ssh", "-T", *ssh_options(hop, self._owns_paths(hop), proxy=proxy)]
+                ssh = ["ssh", "-T", *self._options(hop, proxy)]
                 if hop in self.connected():
                     proxy = shlex.join([*ssh, "-W", "[%h]:%p", host_word(hop)])
                     rsh, shells = ssh, 1
@@ -234,10 +244,12 @@ def host_word(hop: Hop) -> str:
     return hop.host.alias or hop.name
 
 
-def ssh_options(hop: Hop, owns_paths: bool = True, *, proxy: str | None = None) -> list[str]:
+def ssh_options(
+    hop: Hop, owns_paths: bool = True, *, proxy: str | None = None, ciphers: str | None = None
+) -> list[str]:
     """Return ssh's options for one hop; the address never appears where a colon could be misread."""
     options = [] if not (owns_paths and hop.host.ssh_config) else ["-F", hop.host.ssh_config]
-    settings = _settings(hop, owns_paths) | {"ProxyCommand": proxy}
+    settings = _settings(hop, owns_paths) | {"Ciphers": ciphers, "ProxyCommand": proxy}
     for key, value in settings.items():
         if value is not None:
             options += ["-o", f"{key}={value if key == 'ProxyCommand' else _config_word(value)}"]
