@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import posixpath
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any
 
 from pydantic import Field
@@ -14,7 +14,7 @@ from hostkit.checkpoints.ends import SILENCE, humble, receive_argv, send_argv
 from hostkit.checkpoints.method import FOLDERS, Chosen, Method, choose_method
 from hostkit.checkpoints.models import Candidate, Contents, File, Layout, Value
 from hostkit.checkpoints.reading import inspect_checkpoint
-from hostkit.checkpoints.ways import By, Way, choose_way
+from hostkit.checkpoints.ways import By, Way, find_way
 from hostkit.errors import CannotCreateError, DataError, HostkitError, UnreachableError
 from hostkit.inventory.models import Inventory
 from hostkit.liveness.words import size
@@ -147,18 +147,17 @@ def plan_stage(
     keep: int = KEEP,
     by: By = "auto",
     trim: bool = False,
+    way: Future[Way] | None = None,
 ) -> StagePlan:
     """Look at both sides and plan. Writes nothing anywhere. `rate`: bytes a second at most. `by`: who carries.
 
     `method`: the needed tensors alone (weights), the whole checkpoint by rsync (full), or what saves bytes (auto).
-    `trim`: of storages that the tensors view in part, only that part.
+    `trim`: of storages that the tensors view in part, only that part. `way`: from `find_way`, where that was begun
+    before the checkpoint was known; `by` counts there, then.
     """
     source = inventory.runs[run].host
     saved = inventory.runs[run].checkpoints
-    # who reaches whom takes as long to find out as to read the checkpoint; a fault or an interrupt here does not wait
-    beside = ThreadPoolExecutor(1, "way")
-    finding = beside.submit(choose_way, connections, inventory, source, dest_host, by)
-    beside.shutdown(wait=False)
+    finding = way or find_way(connections, inventory, source, dest_host, by)
     if contents is None:
         contents = inspect_checkpoint(
             connections.transport(source),
@@ -194,9 +193,9 @@ def plan_stage(
         timeout=60,
         retry=True,
     )
-    way = finding.result()
+    found = finding.result()
     there = {name: path for name, path in (reply.get("tools") or {}).items() if isinstance(name, str)}
-    carried, carried_why = _carried(chosen, way, {source: contents.tools, dest_host: there})
+    carried, carried_why = _carried(chosen, found, {source: contents.tools, dest_host: there})
     whole = contents.format not in FOLDERS or candidate.path.endswith(".index.json")
     base = posixpath.dirname(candidate.path) if whole else candidate.path
     return StagePlan(
@@ -213,21 +212,21 @@ def plan_stage(
         contents=contents,
         method=chosen.method,
         why=chosen.why,
-        by=way.by,
-        by_why=way.why,
+        by=found.by,
+        by_why=found.why,
         carried=carried,
         carried_why=carried_why,
-        route=way.route,
-        into=tuple(hop.name for hop in way.into.hops) if way.into else (),
-        argv=tuple(_argv(way, inventory, source, contents, there, carried, rate)),
-        receiver=tuple(receive_argv(way.into, inventory, there)) if way.into else (),
+        route=found.route,
+        into=tuple(hop.name for hop in found.into.hops) if found.into else (),
+        argv=tuple(_argv(found, inventory, source, contents, there, carried, rate)),
+        receiver=tuple(receive_argv(found.into, inventory, there)) if found.into else (),
         base=base,
         # "/./" ends what is left behind of the path; NUL-ended names reach no shell, whatever they hold
         names="".join(f"{base}/./{file.name}\0" for file in chosen.files) if carried == "rsync" else "",
         files=chosen.files,
         selection=chosen.selection,
         refused=chosen.refused,
-        unreached=way.refused,
+        unreached=found.refused,
         rate=rate,
         room=reply.get("room", {}),
         arrived=reply.get("arrived", 0),

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 ALL_LINES = 100_000  # of the log's tail, in which a resume may be told of
 
 
-@command("checkpoints", help={"run": "the run's name in the inventory (default: the only one)"})
+@command(
+    "checkpoints", help={"run": "the run's name in the inventory (default: the only one)"}, attended=True
+)
 def checkpoints(session: Session, run: str | None = None) -> Outcome:
     """List a run's checkpoints: each with its attempt, whole or not and why; the latest, what goes next, the best.
 

@@ -58,7 +58,8 @@ class Outcome:
 class Session:
     """One command's flags, and the inventory and connections that it opens when it needs them."""
 
-    def __init__(self, flags: dict[str, Any]) -> None:
+    def __init__(self, flags: dict[str, Any], attended: bool = False) -> None:
+        self.attended = attended
         self.json: bool = flags["json"]
         self.quiet: bool = flags["quiet"]
         self.debug: bool = flags["debug"]
@@ -95,7 +96,7 @@ class Session:
                 where=str(self.inventory_path),
                 hint="hosts: " + ", ".join(self.inventory.hosts),
             )
-        return Connections(self.inventory, here=self.here, timeout=self.timeout)
+        return Connections(self.inventory, here=self.here, timeout=self.timeout, attended=self.attended)
 
     def choose_run(self, name: str | None) -> str:
         """Return the run that is meant: the one named, else the only one."""
@@ -116,9 +117,12 @@ class Session:
 
 
 def command(
-    name: str, *, help: dict[str, str] | None = None, acts: bool = False
+    name: str, *, help: dict[str, str] | None = None, acts: bool = False, attended: bool = False
 ) -> Callable[[Callable[..., Outcome]], Task[Any]]:
-    """Make an Invoke task of a function `(session, ...) -> Outcome`. `acts`: it takes --dry-run and --yes."""
+    """Make an Invoke task of a function `(session, ...) -> Outcome`. `acts`: it takes --dry-run and --yes.
+
+    `attended`: it asks a host more than once, see `Connections`.
+    """
     shared = _SHARED | (_ACTING if acts else {})
 
     def wrap(function: Callable[..., Outcome]) -> Task[Any]:
@@ -126,7 +130,7 @@ def command(
 
         def body(_context: object, **values: Any) -> None:
             flags = {key: values.pop(key) for key in shared}
-            code = _perform(function, flags, values)
+            code = _perform(function, flags, values, attended)
             if code:
                 raise Exit(code=code)
 
@@ -148,11 +152,13 @@ def command(
     return wrap
 
 
-def _perform(function: Callable[..., Outcome], flags: dict[str, Any], values: dict[str, Any]) -> int:
+def _perform(
+    function: Callable[..., Outcome], flags: dict[str, Any], values: dict[str, Any], attended: bool
+) -> int:
     mend()
     outcome: Outcome | None = None
     try:
-        session = Session(flags)
+        session = Session(flags, attended)
         try:
             outcome = function(session, **values)
         finally:

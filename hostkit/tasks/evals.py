@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         "yes": "begin also where nothing keeps the evaluation's CPU use away from the run",
     },
     acts=True,
+    attended=True,
 )
 def eval_latest(
     session: Session,

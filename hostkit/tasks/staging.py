@@ -36,6 +36,7 @@ GOING = "a copy that has begun reads it to its end all the same, one that is cut
         "trim": "of a storage that the tensors view in part, only that part",
     },
     acts=True,
+    attended=True,
 )
 def stage(
     session: Session,
@@ -57,6 +58,7 @@ def stage(
     from hostkit.checkpoints import plan_stage
     from hostkit.checkpoints import stage as execute
     from hostkit.checkpoints.timing import EVENT, expect, took
+    from hostkit.checkpoints.ways import find_way
     from hostkit.errors import CannotCreateError, UsageError
     from hostkit.evals.finding import choice_of
     from hostkit.journal import Journal
@@ -68,6 +70,8 @@ def stage(
     number, limit, carrier = None if step is None else _step(step), _rate(rate), _by(by)
     run, host, where = _destination(session, run, eval, to, folder)
     session.say(f"looking at {run} …")
+    source = session.inventory.runs[run].host
+    way = find_way(session.connections, session.inventory, source, host, carrier)
     status = look(session.connections, session.inventory, run)
     plan_of = partial(
         plan_stage,
@@ -80,6 +84,7 @@ def stage(
         rate=limit,
         by=carrier,
         trim=trim,
+        way=way,
     )
     chosen, choice, plan = _of_a_whole_one(status, choice_of(status), number, plan_of)
     if number is None:
@@ -107,7 +112,14 @@ def stage(
         session.say(f"expected: {expected.words}")
     with Copying(None if session.quiet else session.say) as progress:
         staged = execute(
-            session.connections, session.inventory, run, chosen, host, where, plan=plan, progress=progress
+            session.connections,
+            session.inventory,
+            run,
+            chosen,
+            host,
+            where,
+            plan=plan,
+            progress=None if session.quiet else progress,
         )
     lasted = took(plan, staged)
     if lasted is not None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import paramiko
 
 from hostkit.transport.line import Finished
+from hostkit.transport.tail import Tail
 
 _CHUNK = 1 << 16
 _TICK = 0.25  # seconds between two looks at the deadline while nothing arrives
@@ -97,3 +98,49 @@ def _feed(channel: paramiko.Channel, data: bytes, stop: threading.Event) -> None
         channel.shutdown_write()
     except (OSError, EOFError):  # the command ended without the rest: no fault
         return
+
+
+class ChannelPipe:
+    """A command that stays on its channel; see `Pipe`. `leave`: gives the channel back."""
+
+    def __init__(
+        self, channel: paramiko.Channel, line: bytes, explain: Callable[[], None], leave: Callable[[], None]
+    ) -> None:
+        self._channel = channel
+        self.explain = explain
+        self._leave = leave
+        self._closed = threading.Event()
+        channel.settimeout(_TICK)
+        channel.exec_command(line)
+        self._tail = Tail(lambda: self._more(channel.recv_stderr))
+
+    def send(self, data: bytes, until: float | None = None) -> None:
+        """Send all of it; see `Pipe`."""
+        rest = memoryview(data)
+        while rest:
+            try:
+                rest = rest[self._channel.send(bytes(rest[:_CHUNK])) :]
+            except TimeoutError:
+                if _late(until):
+                    raise
+            except (OSError, EOFError) as error:
+                raise BrokenPipeError from error
+
+    def receive(self) -> bytes:
+        """Return what comes next; see `Pipe`."""
+        return self._more(self._channel.recv)
+
+    def _more(self, recv: Callable[[int], bytes]) -> bytes:
+        data = None
+        while data is None and not self._closed.is_set():
+            data = _patient(lambda: recv(_CHUNK))
+        return data or b""
+
+    def complaints(self) -> bytes:
+        """Return the end of its stderr; see `Pipe`."""
+        return self._tail.text()
+
+    def close(self) -> None:
+        """Close the channel; see `Pipe`."""
+        self._closed.set()
+        self._leave()

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from hostkit.inventory.models import Host, Inventory
+from hostkit.transport.attended import Attendant
 from hostkit.transport.base import Transport
 from hostkit.transport.framed import FramedTransport
 from hostkit.transport.line import Line
@@ -23,16 +24,24 @@ THIS_MACHINE = "this machine"
 class Connections:
     """Gives the transport of each host. Hops are connected once, at first use, whoever asks first.
 
-    `here`: the inventory host that this machine is. `timeout`: seconds for the whole command.
+    `here`: the inventory host that this machine is. `timeout`: seconds for the whole command. `attended`: more than
+    one question will be asked of a host, so that an attendant is worth its start.
     """
 
     def __init__(
-        self, inventory: Inventory, *, here: str | None = None, timeout: float | None = None
+        self,
+        inventory: Inventory,
+        *,
+        here: str | None = None,
+        timeout: float | None = None,
+        attended: bool = False,
     ) -> None:
         self.inventory = inventory
         self.here = here
+        self.attended = attended
         self._deadline = None if timeout is None else time.monotonic() + timeout
         self._lines: dict[tuple[str, ...], HopLine] = {}
+        self._attendants: dict[str, Attendant] = {}
         self._lock = threading.Lock()
 
     def route(self, name: str) -> Route:
@@ -43,7 +52,12 @@ class Connections:
         route = self.route(name)
         chain = route.connected()
         line: Line = self.line(chain) if chain else LocalLine(name)
-        return FramedTransport(route, line, deadline=self._deadline)
+        attendant = self._attendant(route, line) if self.attended and route.wrapped() else None
+        return FramedTransport(route, line, deadline=self._deadline, attendant=attendant)
+
+    def _attendant(self, route: Route, line: Line) -> Attendant:
+        with self._lock:
+            return self._attendants.setdefault(route.host, Attendant(route, line))
 
     def machine(self) -> Transport:
         """Return the transport to this very machine, whether or not it is a host of the inventory."""
@@ -64,6 +78,11 @@ class Connections:
 
     def close(self) -> None:
         """Close every connection, innermost first."""
+        with self._lock:
+            attendants = list(self._attendants.values())
+            self._attendants.clear()
+        for attendant in attendants:
+            attendant.close()
         with self._lock:
             lines = sorted(self._lines.items(), key=lambda item: -len(item[0]))
             self._lines.clear()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import shlex
 import subprocess
@@ -15,9 +16,9 @@ import paramiko
 
 from hostkit.errors import HostkitError, LostError, ProtocolError, RemoteTimeoutError, UnreachableError
 from hostkit.inventory.models import Host
-from hostkit.transport.channel import exchange
+from hostkit.transport.channel import ChannelPipe, exchange
 from hostkit.transport.dialing import dial, end_proxy, start_proxy
-from hostkit.transport.line import Budget, Finished, flooded
+from hostkit.transport.line import Budget, Finished, Pipe, flooded
 from hostkit.transport.login import Login
 from hostkit.transport.pulse import Pulse
 from hostkit.transport.resolve import Endpoint, resolve
@@ -63,15 +64,31 @@ class HopLine:
         except FullError:
             return self._second().carry(words, stdin, budget, finished)
         except ChannelRefusedError as error:
-            raise UnreachableError(
-                f"channel refused ({error})",
-                hop=self.hop.name,
-                stood=self.stood,
-                hint="the connection itself is healthy; see MaxSessions in the server's sshd_config",
-            ) from error
+            raise self._refused(error) from error
         if not finished(*reply):
             self._complain_if_lost(transport)
         return reply
+
+    def open(self, words: list[str], connect_by: float | None) -> Pipe:
+        """Start words through the hop's login shell; see `Line`. It holds a channel until it is closed."""
+        transport = self._transport(connect_by)
+        with contextlib.ExitStack() as stack:
+            try:
+                channel = stack.enter_context(
+                    self._sessions.one(lambda: self._open_channel(transport, connect_by))
+                )
+            except FullError:
+                return self._second().open(words, connect_by)
+            except ChannelRefusedError as error:
+                raise self._refused(error) from error
+            line = shlex.join(words).encode("utf-8", "surrogateescape")
+            try:
+                held = contextlib.ExitStack()
+                pipe = ChannelPipe(channel, line, lambda: self._complain_if_lost(transport), held.close)
+            except (paramiko.SSHException, EOFError, OSError) as error:
+                raise self._not_started(transport, error) from error
+            held.push(stack.pop_all())
+            return pipe
 
     def host_keys(self, deadline: float | None = None) -> Iterator[paramiko.PKey]:
         """Yield the host keys that this hop offers, kind after kind, each by a connection without a login."""
@@ -250,12 +267,21 @@ class HopLine:
             self._complain_if_lost(transport)
             raise self._late("the command did not answer within its budget") from None
         except (paramiko.SSHException, EOFError, OSError) as error:
-            self._complain_if_lost(transport)
-            raise ProtocolError(
-                f"the server did not start the command: {error}", where=self.hop.name
-            ) from error
+            raise self._not_started(transport, error) from error
 
     # saying what is wrong
+
+    def _refused(self, error: ChannelRefusedError) -> UnreachableError:
+        return UnreachableError(
+            f"channel refused ({error})",
+            hop=self.hop.name,
+            stood=self.stood,
+            hint="the connection itself is healthy; see MaxSessions in the server's sshd_config",
+        )
+
+    def _not_started(self, transport: paramiko.Transport, error: Exception) -> ProtocolError:
+        self._complain_if_lost(transport)
+        return ProtocolError(f"the server did not start the command: {error}", where=self.hop.name)
 
     def _late(self, what: str) -> RemoteTimeoutError:
         return RemoteTimeoutError(what, hop=self.hop.name, stood=self.stood)

@@ -8,6 +8,7 @@ from typing import Self
 
 from hostkit.errors import CannotCreateError, DataError, LostError, RemoteTimeoutError
 from hostkit.harmless import one_line
+from hostkit.transport.attended import Attendant
 from hostkit.transport.base import Completed
 from hostkit.transport.complaints import explain, explain_cut
 from hostkit.transport.frame import KILL_AFTER, Frame
@@ -27,10 +28,13 @@ _GET = '[ -f "$1" ] || { echo "no such file" >&2; exit 9; }; exec head -c "$2" -
 class FramedTransport:
     """A way to one inventory host. `deadline` (monotonic) is the end of the whole hostkit command."""
 
-    def __init__(self, route: Route, line: Line, *, deadline: float | None = None) -> None:
+    def __init__(
+        self, route: Route, line: Line, *, deadline: float | None = None, attendant: Attendant | None = None
+    ) -> None:
         self.route = route
         self._line = line
         self._deadline = deadline
+        self._attendant = attendant
 
     @property
     def host(self) -> str:
@@ -41,10 +45,15 @@ class FramedTransport:
     ) -> Completed:
         """Run argv on the host; see `Transport.run`."""
         timeout = self._budget(timeout)
+        most = MOST if most is None else most
+        if self._attendant is not None:
+            done = self._attendant.run(argv, stdin, timeout, most, self._deadline)
+            if done is not None:
+                return done
         frame = Frame()
         words = self.route.wrap(frame.words(argv, timeout=timeout))
         seconds = None if timeout is None else timeout + KILL_AFTER + SLACK
-        budget = Budget(seconds, self._deadline, MOST if most is None else most)
+        budget = Budget(seconds, self._deadline, most)
         out, err = self._line.carry(words, stdin, budget, lambda o, e: frame.ended(o) and frame.ended(e))
         if not frame.began(out):
             explain(self.route, out, err)

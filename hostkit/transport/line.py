@@ -31,6 +31,30 @@ def flooded(where: str, most: int) -> ProtocolError:
     )
 
 
+class Pipe(Protocol):
+    """A command that stays, and is talked to. One thread receives; any may send, one at a time."""
+
+    def send(self, data: bytes, until: float | None = None) -> None:
+        """Give it all of the data. Raises BrokenPipeError when it has ended, TimeoutError past `until` (monotonic)."""
+        ...
+
+    def receive(self) -> bytes:
+        """Return what it printed next; nothing when there will be no more."""
+        ...
+
+    def complaints(self) -> bytes:
+        """Return the end of what came on its standard error."""
+        ...
+
+    def explain(self) -> None:
+        """Raise the LostError that its end stands for, when the connection to where it was started is lost."""
+        ...
+
+    def close(self) -> None:
+        """Close its standard input and everything else of it."""
+        ...
+
+
 class Line(Protocol):
     """Any thread may use it."""
 
@@ -38,6 +62,10 @@ class Line(Protocol):
         self, words: list[str], stdin: bytes, budget: Budget, finished: Finished
     ) -> tuple[bytes, bytes]:
         """Run words; return (stdout, stderr) at their end, or as soon as `finished` says that they are whole."""
+        ...
+
+    def open(self, words: list[str], connect_by: float | None) -> Pipe:
+        """Start words, and return the way to talk to them; `connect_by`: as in `Budget`."""
         ...
 
     def close(self) -> None: ...

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import selectors
 import signal
 import subprocess
@@ -11,9 +12,11 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 from hostkit.errors import RemoteTimeoutError, UnreachableError
-from hostkit.transport.line import Budget, Finished, flooded
+from hostkit.transport.line import Budget, Finished, Pipe, flooded
+from hostkit.transport.tail import Tail
 
 _CHUNK = 1 << 16
 
@@ -31,18 +34,8 @@ class LocalLine:
         deadline = None if budget.seconds is None else time.monotonic() + budget.seconds
         process: subprocess.Popen[bytes] | None = None
         try:
-            try:
-                with _signals_wait():
-                    process = subprocess.Popen(
-                        words,
-                        stdin=subprocess.PIPE,
-                        stdout=subprocess.PIPE,
-                        stderr=subprocess.PIPE,
-                        start_new_session=True,
-                    )
-            except OSError as error:
-                why = f"cannot start {words[0]}: {error.strerror}"
-                raise UnreachableError(why, hop=self._name) from error
+            with _signals_wait():
+                process = self._start(words)
             return _exchange(process, stdin, deadline, finished, budget.most)
         except OverflowError:
             raise flooded(self._name, budget.most) from None
@@ -52,8 +45,73 @@ class LocalLine:
             if process is not None:
                 _end(process)
 
+    def open(self, words: list[str], connect_by: float | None) -> Pipe:
+        """Start words; see `Line`."""
+        del connect_by
+        return LocalPipe(self._start(words))
+
+    def _start(self, words: list[str]) -> subprocess.Popen[bytes]:
+        try:
+            return subprocess.Popen(
+                words,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+        except OSError as error:
+            why = f"cannot start {words[0]}: {error.strerror}"
+            raise UnreachableError(why, hop=self._name) from error
+
     def close(self) -> None:
         """Nothing is kept open."""
+
+
+class LocalPipe:
+    """A process of this machine that stays; see `Pipe`."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdin and process.stdout and process.stderr
+        self._process = process
+        self._in, self._out = process.stdin, process.stdout
+        os.set_blocking(self._in.fileno(), False)
+        complaints = process.stderr
+        self._tail = Tail(lambda: _read(complaints))
+
+    def send(self, data: bytes, until: float | None = None) -> None:
+        """Write all of it; see `Pipe`."""
+        rest = memoryview(data)
+        while rest:
+            try:
+                rest = rest[os.write(self._in.fileno(), rest[:_CHUNK]) :]
+            except BlockingIOError:
+                if until is not None and time.monotonic() > until:
+                    raise TimeoutError from None
+                select.select((), (self._in,), (), 0.25)
+            except ValueError as error:  # closed
+                raise BrokenPipeError from error
+
+    def receive(self) -> bytes:
+        """Return what comes next; see `Pipe`."""
+        return _read(self._out)
+
+    def complaints(self) -> bytes:
+        """Return the end of its stderr; see `Pipe`."""
+        return self._tail.text()
+
+    def explain(self) -> None:
+        """No connection can be lost."""
+
+    def close(self) -> None:
+        """End it; see `Pipe`."""
+        _end(self._process)
+
+
+def _read(stream: IO[bytes]) -> bytes:
+    try:
+        return os.read(stream.fileno(), _CHUNK)
+    except (OSError, ValueError):  # closed
+        return b""
 
 
 @contextlib.contextmanager

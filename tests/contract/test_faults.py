@@ -300,7 +300,7 @@ def test_a_slow_command_on_a_healthy_connection_outlives_the_idle_budget(fleet: 
 
 @pytest.mark.report("b11")
 @pytest.mark.parametrize("retry", [True, False])
-@pytest.mark.parametrize("way", ["one hop", "two hops", "there", "pct"])
+@pytest.mark.parametrize("way", ["one hop", "two hops", "there", "pct", "there, attended", "pct, attended"])
 def test_a_program_that_only_reads_or_listens_ends_when_nobody_listens(
     fleet: Fleet,
     proxied: tuple[Proxy, dict[str, object]],
@@ -317,16 +317,18 @@ def test_a_program_that_only_reads_or_listens_ends_when_nobody_listens(
         "    os.rename(request['pid'], request['begun'])\n"
         "    time.sleep(600)\n"
     )
+    attendant = resources.files("hostkit") / "remote" / "attendant.py"
+    (tmp_path / "package" / "remote" / "attendant.py").write_text(attendant.read_text())
     monkeypatch.setattr(resources, "files", lambda _: tmp_path / "package")
     proxy, outer = proxied
     hosts = {"ct129": outer}
     if way != "one hop":
-        hosts["pve"] = fleet.host("inner", via="ct129", login="there" if way == "there" else "forward")
-    if way == "pct":
+        hosts["pve"] = fleet.host("inner", via="ct129", login="there" if "there" in way else "forward")
+    if "pct" in way:
         hosts["ct200"] = {"pct": 200, "via": "pve"}
     begun = tmp_path / "begun"
     request = {"pid": str(tmp_path / "pid"), "begun": str(begun)}
-    with reach(list(hosts)[-1], **hosts) as transport:
+    with reach(list(hosts)[-1], attended="attended" in way, **hosts) as transport:
 
         def cut() -> None:
             until(begun.exists, "the program's beginning")

@@ -106,7 +106,7 @@ def test_what_is_wrong_with_the_checkpoint_is_told_before_it_is_known_who_reache
     def unreadable(*_: Any, **__: Any) -> None:
         raise DataError("it is not to be read", where="box")
 
-    monkeypatch.setattr("hostkit.checkpoints.plan.choose_way", lambda *_: known.wait())
+    monkeypatch.setattr("hostkit.checkpoints.ways.choose_way", lambda *_: known.wait())
     monkeypatch.setattr("hostkit.checkpoints.plan.inspect_checkpoint", unreadable)
     try:
         with pytest.raises(DataError, match="not to be read"):

@@ -1,0 +1,194 @@
+"""A host that is asked more than once is logged in to once; and what becomes of the answers when that goes wrong."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hostkit.errors import LostError, RemoteTimeoutError
+from hostkit.transport import attended
+from hostkit.transport.base import Transport
+from hostkit.transport.connections import Connections
+
+from .reaching import PATIENT, QUICK, SOON, client, reach, until
+from .servers import Fleet, inventory
+
+PARENT = ["sh", "-c", "echo $PPID"]
+
+
+def hosts(fleet: Fleet, **inner: Any) -> dict[str, dict[str, object]]:
+    return {
+        "ct129": fleet.host("outer", **PATIENT),
+        "pve": fleet.host("inner", via="ct129", login="there", **PATIENT) | inner,
+        "ct200": {"pct": 200, "via": "pve", "python": sys.executable},
+    }
+
+
+@pytest.fixture
+def ct200(fleet: Fleet) -> Iterator[Transport]:
+    with reach("ct200", attended=True, **hosts(fleet)) as transport:
+        yield transport
+
+
+def attendant(transport: Transport) -> int:
+    """Return its pid: what it runs are children of its own."""
+    pid = int(transport.run(PARENT).text())
+    assert b"-I" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return pid
+
+
+def gone(pid: int) -> bool:
+    return not Path(f"/proc/{pid}").exists()
+
+
+def test_all_questions_of_a_command_go_to_one_attendant_that_ends_with_it(fleet: Fleet) -> None:
+    with reach("ct200", attended=True, **hosts(fleet)) as transport:
+        pid = attendant(transport)
+        assert attendant(transport) == pid
+    until(lambda: gone(pid), "its end")
+
+
+def test_a_host_that_is_connected_to_directly_needs_none(fleet: Fleet) -> None:
+    with reach("ct129", attended=True, **hosts(fleet)) as transport:
+        one, other = (transport.run(PARENT).text() for _ in range(2))
+    assert one != other
+
+
+def test_questions_do_not_wait_for_one_another(ct200: Transport, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    said: list[str] = []
+    waits = threading.Thread(target=lambda: said.append(ct200.run(["cat", str(gate)]).text()))
+    attendant(ct200)
+    waits.start()
+    assert ct200.run(["echo", "meanwhile"]).text() == "meanwhile\n"
+    assert not said
+    gate.write_text("opened")
+    waits.join(SOON)
+    assert said == ["opened"]
+
+
+def test_where_no_python_is_each_question_is_asked_by_itself(fleet: Fleet) -> None:
+    chain = hosts(fleet)
+    chain["ct200"]["python"] = "/no/such/python3"
+    with reach("ct200", attended=True, **chain) as transport:
+        assert [transport.run(["echo", word]).text() for word in "ab"] == ["a\n", "b\n"]
+
+
+@pytest.mark.parametrize("script", ['echo {"old":"2.7"}; exit 3', "exit 0", "exec sleep 30"])
+def test_where_something_else_stands_for_python_each_question_is_asked_by_itself(
+    fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str
+) -> None:
+    stand_in = tmp_path / "python3"
+    stand_in.write_text(f"#!/bin/sh\n{script}\n")
+    stand_in.chmod(0o755)
+    brief = {"timeouts": {"connect": "1s", "auth": "1s"}}
+    chain = hosts(fleet, **brief)
+    chain["ct129"] |= brief
+    chain["ct200"] |= brief | {"python": str(stand_in)}
+    monkeypatch.setattr(attended, "COMES", 0.0)
+    with reach("ct200", attended=True, **chain) as transport:
+        assert transport.run(["echo", "a"]).text() == "a\n"
+
+
+def test_one_that_is_killed_loses_what_it_ran_and_the_next_question_is_asked_by_itself(
+    ct200: Transport, tmp_path: Path
+) -> None:
+    begun = tmp_path / "begun"
+    pid = attendant(ct200)
+
+    def kill() -> None:
+        until(begun.exists, "the beginning")
+        os.kill(pid, signal.SIGKILL)
+
+    threading.Thread(target=kill, daemon=True).start()
+    with pytest.raises(LostError) as caught:
+        ct200.run(["sh", "-c", f"touch {begun}; exec sleep 20"])
+    assert caught.value.hop == "ct200"
+    assert ct200.run(["echo", "still"]).text() == "still\n"
+
+
+def test_noise_amid_the_answers_is_taken_for_none_of_them(fleet: Fleet, own: Any, tmp_path: Path) -> None:
+    mail, begun = tmp_path / "mail", tmp_path / "begun"
+    os.mkfifo(mail)
+    # what a program that a login shell leaves behind does: it prints where the answers come
+    chatty = own("chatty", f'ForceCommand timeout 60 cat {mail} & eval "$SSH_ORIGINAL_COMMAND"')
+    chain: dict[str, Any] = {"ct129": client(fleet, chatty, **PATIENT)}
+    chain["ct200"] = {"pct": 200, "via": "ct129", "python": sys.executable}
+
+    def print_it() -> None:
+        until(begun.exists, "the beginning")
+        mail.write_text("You have new mail in /var/mail/root\n")
+        mail.unlink()
+
+    with reach("ct200", attended=True, **chain) as transport:
+        attendant(transport)
+        threading.Thread(target=print_it, daemon=True).start()
+        with pytest.raises(LostError):
+            transport.run(["sh", "-c", f"touch {begun}; exec sleep 20"])
+        assert transport.run(["echo", "still"]).text() == "still\n"
+
+
+def test_a_hop_that_falls_silent_is_named_within_its_budget(fleet: Fleet, tmp_path: Path) -> None:
+    begun, chain = tmp_path / "begun", hosts(fleet, **QUICK)
+    with reach("ct200", attended=True, **chain) as transport:
+        pid = attendant(transport)
+        session = sshd_of(pid)
+
+        def freeze() -> None:
+            until(begun.exists, "the beginning")
+            os.kill(session, signal.SIGSTOP)
+
+        threading.Thread(target=freeze, daemon=True).start()
+        began = time.monotonic()
+        try:
+            with pytest.raises(LostError) as caught:
+                transport.run(["sh", "-c", f"touch {begun}; exec sleep 100"])
+        finally:
+            os.kill(session, signal.SIGCONT)
+    assert caught.value.hop == "pve"
+    assert time.monotonic() - began < SOON
+
+
+def sshd_of(pid: int) -> int:
+    """Return the sshd process that a process descends from."""
+    while b"sshd" not in Path(f"/proc/{pid}/cmdline").read_bytes():
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return pid
+
+
+def test_the_time_of_the_whole_command_counts_for_its_questions(fleet: Fleet) -> None:
+    with Connections(inventory(**hosts(fleet)), timeout=SOON, attended=True) as connections:
+        transport = connections.transport("ct200")
+        attendant(transport)
+        connections._deadline = time.monotonic() + 1  # what is left of it
+        with pytest.raises(RemoteTimeoutError):
+            connections.transport("ct200").run(["sleep", "100"])
+
+
+def test_what_has_a_time_limit_is_ended_at_it_though_nobody_asks_any_more(
+    fleet: Fleet, tmp_path: Path
+) -> None:
+    told = tmp_path / "pid"
+    with reach("ct200", attended=True, **hosts(fleet)) as transport:
+        pid = attendant(transport)
+        script = f"trap '' TERM; echo $$ >{told}.new; mv {told}.new {told}; while :; do sleep 0.1; done"
+        asking = threading.Thread(target=lambda: _lost(transport, script), daemon=True)
+        asking.start()
+        until(told.exists, "the beginning")
+    asking.join(SOON)
+    until(lambda: gone(int(told.read_text())), "the end of what it ran")
+    until(lambda: gone(pid), "its end")
+
+
+def _lost(transport: Transport, script: str) -> None:
+    with pytest.raises(LostError):
+        transport.run(["sh", "-c", script], timeout=5)
