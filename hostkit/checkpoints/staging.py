@@ -31,7 +31,8 @@ TRIES = 3  # of a copy that went on from an earlier one and then did not prove w
 POLL = 1.0  # seconds between two looks at the copy's progress
 
 Progress = Callable[[str, int, int], None]
-"""Called with the phase (copy, wait, prove), the bytes there so far, and the bytes in all."""
+"""Called with the phase (copy, wait, prove), the bytes there so far, and the bytes in all. Where it has an attribute
+`every`, that is how many seconds lie between two calls amid a copy: each asks the destination."""
 
 
 class Staged(Value):
@@ -154,7 +155,8 @@ class _Staging:
             over.set()
 
     def _tell(self, over: threading.Event) -> None:
-        while not over.wait(POLL):
+        every = float(getattr(self.progress, "every", POLL))
+        while not over.wait(every):
             try:
                 done = int(self._progress().get("arrived", 0))
             except HostkitError:

@@ -10,9 +10,10 @@ import os
 import zlib
 from typing import IO, Any
 
+import early_writer
 import wire
 
-NEEDS = ("wire",)
+NEEDS = ("early_writer", "wire")
 
 
 class Selection:
@@ -55,9 +56,10 @@ class Selection:
 
     def take(self, stream: IO[bytes]) -> dict[str, Any]:
         """Take what comes behind the marker; return the sender's last word, or what is damaged."""
+        writer = early_writer.Writer(self.descriptor, self.at)
         for _, _, parts in wire.blocks(stream):
             for part in parts:
-                wire.write(self.descriptor, part)
+                writer.write(part)
                 wrong = self._count(part)
                 if wrong is not None:
                     return {"damaged": "record %s" % wrong if "record" not in wrong else wrong}

@@ -13,12 +13,12 @@ import stat
 import zlib
 from typing import Any, Iterator
 
-import torchzip_polite
+import early_writer
 import torchzip_select
 import torchzip_stream
 from torchzip_select import Layout, SelectError
 
-NEEDS = ("torchzip_polite", "torchzip_select", "torchzip_stream")
+NEEDS = ("early_writer", "torchzip_select", "torchzip_stream")
 
 
 def copy(
@@ -103,7 +103,7 @@ def _room(target: str, part: str, layout: Layout) -> None:
 
 
 def _write(layout: Layout, path: str, out: int, begin: int, rate: int | None) -> dict[str, Any]:
-    writer = torchzip_polite.Writer(out, begin)
+    writer = early_writer.Writer(out, begin)
 
     def sink(data: Any) -> None:
         with _writing("the copy"):

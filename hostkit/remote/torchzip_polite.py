@@ -19,7 +19,6 @@ NEEDS = ("giving_way", "jobprocess")
 
 BLOCK = 1 << 20  # fits a cache, so that what is read is still there to be summed and written
 LEAST = 16 << 10
-WRITTEN = 16 << 20  # bytes that the disk is told of at once
 AHEAD = 8  # blocks that the kernel is asked for before they are read
 FOREIGN = 64 << 10  # a block with less than this in memory was nobody's
 _CACHESTAT = 451  # on every architecture since the numbers were made equal
@@ -105,32 +104,6 @@ class Reader:
         for start, size in self.behind:
             _advise(self.descriptor, start, size, "POSIX_FADV_DONTNEED")
         self.behind.clear()
-
-
-class Writer:
-    """Writes on, and has the disk begin with what was written, so that the flush at the end finds little to do."""
-
-    def __init__(self, descriptor: int, at: int) -> None:
-        self.descriptor = descriptor
-        self.at = self.begun = at
-        self.begin = getattr(jobprocess.libc(), "sync_file_range", None)
-        if self.begin is not None:
-            import ctypes
-
-            self.begin.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
-
-    def write(self, data: Any) -> None:
-        """Write all of the data."""
-        view = memoryview(data)
-        while view:
-            count = os.write(self.descriptor, view)
-            view = view[count:]
-            self.at += count
-        if self.begin is not None and self.at - self.begun >= WRITTEN:
-            self.begin(
-                self.descriptor, self.begun, self.at - self.begun, 2
-            )  # SYNC_FILE_RANGE_WRITE: does not wait
-            self.begun = self.at
 
 
 def _advise(descriptor: int, start: int, size: int, what: str) -> None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.live import Live
 
 TOLD_EVERY = 5.0  # seconds between two lines where no terminal is
+DRAWN_EVERY = 1.0
 LEAST = 10  # columns below which a bar shows nothing
 WORDS = {"copy": "copying", "wait": "another command copies it; waiting", "prove": "proving"}
 
@@ -34,6 +35,7 @@ class Copying:
         self.say = say
         self.clock = clock
         self.terminal = sys.stderr.isatty() if terminal is None else terminal
+        self.every = DRAWN_EVERY if self.terminal else TOLD_EVERY
         self.phase = ""
         self.pace = Pace()
         self.told = 0.0
@@ -55,7 +57,7 @@ class Copying:
             return
         if self.terminal:
             self._draw(done, total)
-        elif fresh or now - self.told >= TOLD_EVERY:
+        elif fresh or now - self.told > TOLD_EVERY - DRAWN_EVERY:  # called at about that pace
             self.told = now
             self.say(f"{WORDS.get(phase, phase)} {self._words(done, total)}")
 

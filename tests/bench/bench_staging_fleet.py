@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -67,6 +68,7 @@ def main() -> int:
         plan = json.loads(fleet.hostkit("stage", *flags, "--full", "--dry-run", "--json").stdout)["stage"]
         plain = [word for word in plan["argv"] if word not in ("--append", "--copy-links")]
         plain = [word.replace("nice -n19 ionice -c3 ", "") for word in plain]
+        plain = [re.sub("-o Ciphers=[^ ]+ ", "", word) for word in plain]
 
         def pull(way: str, name: str) -> float:
             forget(source)

@@ -177,7 +177,7 @@ def under_way(fleet: Fleet, big: Path) -> Iterator[subprocess.Popen[str]]:
     """A stage command whose transfer was stopped (SIGSTOP) with a part of the file there."""
     save(fleet, big, 40)
     command = subprocess.Popen(
-        fleet.hostkit_argv("stage", "--json"),
+        fleet.hostkit_argv("stage", "--json", "--rate", "60MB"),
         env=fleet.environment,
         cwd=fleet.home,
         stdout=subprocess.PIPE,
