@@ -21,11 +21,13 @@ def checkpoints(session: Session, run: str | None = None) -> Outcome:
     Exit code: 0 there is a latest one, 1 there is none, 65 the run's host answered with an error, 69 it
     was not reached.
     """
+    name = session.choose_run(run)
+    session.connections.expect(session.inventory.runs[name].host)
+
     from hostkit.evals.finding import choice_of
     from hostkit.evals.overview import overview
     from hostkit.liveness.look import look
 
-    name = session.choose_run(run)
     session.say(f"looking at {name} …")
     status = look(session.connections, session.inventory, name, ALL_LINES)
     choice = choice_of(status)

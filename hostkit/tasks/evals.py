@@ -42,13 +42,17 @@ def eval_latest(
     Exit code: 0 done, 1 done and something about it is bad (it says what); else it was not done.
     """
     from hostkit.errors import UsageError
-    from hostkit.evals.pipeline import Options, Pipeline
-    from hostkit.evals.steps import Steps
-    from hostkit.report.steps import StepBoard
 
     if quick and full:
         raise UsageError("--quick and --full exclude each other")
     name = session.choose_eval(eval)
+    chosen = session.inventory.evals[name]
+    session.connections.expect(session.inventory.runs[chosen.run].host, chosen.host)
+
+    from hostkit.evals.pipeline import Options, Pipeline
+    from hostkit.evals.steps import Steps
+    from hostkit.report.steps import StepBoard
+
     if show_drift:
         return _drift(session, name)
     board = StepBoard(quiet=session.quiet)

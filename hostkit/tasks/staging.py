@@ -55,22 +55,25 @@ def stage(
 
     The same command again goes on where it was cut, or finds it staged. Example: hostkit stage --dry-run
     """
-    from hostkit.checkpoints import plan_stage
-    from hostkit.checkpoints import stage as execute
-    from hostkit.checkpoints.timing import EVENT, expect, took
-    from hostkit.checkpoints.ways import find_way
     from hostkit.errors import CannotCreateError, UsageError
-    from hostkit.evals.finding import choice_of
-    from hostkit.journal import Journal
-    from hostkit.liveness.look import look
-    from hostkit.report.copying import Copying
 
     if full and trim:
         raise UsageError("--full is the whole checkpoint, --trim less of it: one of the two")
     number, limit, carrier = None if step is None else _step(step), _rate(rate), _by(by)
     run, host, where = _destination(session, run, eval, to, folder)
-    session.say(f"looking at {run} …")
     source = session.inventory.runs[run].host
+    session.connections.expect(source, host)
+
+    from hostkit.checkpoints import plan_stage
+    from hostkit.checkpoints import stage as execute
+    from hostkit.checkpoints.timing import EVENT, expect, took
+    from hostkit.checkpoints.ways import find_way
+    from hostkit.evals.finding import choice_of
+    from hostkit.journal import Journal
+    from hostkit.liveness.look import look
+    from hostkit.report.copying import Copying
+
+    session.say(f"looking at {run} …")
     way = find_way(session.connections, session.inventory, source, host, carrier)
     status = look(session.connections, session.inventory, run)
     plan_of = partial(

@@ -27,13 +27,16 @@ def train_status(session: Session, run: str | None = None, lines: int = 12) -> O
 
     Exit code: 0 well, 1 a finding, 2 not running, stalled, diverged or a grave finding, 3 cannot be told.
     """
-    from hostkit.liveness.verdict import worst
-
     if lines < 0:
         raise UsageError(f"--lines {lines}: no log has less than no lines")
     names = (
         [session.choose_run(run)] if run or len(session.inventory.runs) < 2 else list(session.inventory.runs)
     )
+    if len(names) == 1:
+        session.connections.expect(session.inventory.runs[names[0]].host)
+
+    from hostkit.liveness.verdict import worst
+
     session.say(f"looking at {', '.join(names)} …")
     statuses = _look_at(session, names, lines)
     code = worst([status.exit for status in statuses])

@@ -15,7 +15,7 @@ import time
 import zlib
 from functools import cache
 
-from hostkit.errors import LostError, RemoteTimeoutError
+from hostkit.errors import HostkitError, LostError, RemoteTimeoutError
 from hostkit.transport.base import Completed
 from hostkit.transport.complaints import explain, explain_cut
 from hostkit.transport.frame import KILL_AFTER, Frame
@@ -75,6 +75,8 @@ class Attendant:
         self._ended = False
         self._asked: dict[int, _Asked] = {}
         self._number = 0
+        self._failure: tuple[float, HostkitError] | None = None
+        self._untold: HostkitError | None = None
 
     def run(
         self, argv: list[str], stdin: bytes, timeout: float | None, most: int, deadline: float | None
@@ -112,6 +114,13 @@ class Attendant:
             )
         return Completed(tuple(argv), asked.end["exit"], bytes(asked.out), bytes(asked.err))
 
+    def begin(self, deadline: float | None) -> None:
+        """Bring it up before it is asked anything. What goes wrong is raised by the first question."""
+        try:
+            self._up(None, deadline)
+        except HostkitError as error:
+            self._untold = error
+
     def close(self) -> None:
         """Let it end. Commands under way are lost."""
         if self._pipe is not None:
@@ -121,10 +130,20 @@ class Attendant:
 
     def _up(self, until: float | None, deadline: float | None) -> bool:
         """Say whether it is there; one thread brings it up, the others wait for that."""
+        asked = time.monotonic()
         with self._coming:
+            if self._failure is not None and self._failure[0] > asked:
+                raise self._failure[1]  # who waited while somebody else tried in vain
+            if self._untold is not None:
+                error, self._untold = self._untold, None
+                raise error
             if not self._tried:
                 self._tried = True
-                self._come(until, deadline)
+                try:
+                    self._come(until, deadline)
+                except HostkitError as error:
+                    self._failure = (time.monotonic(), error)
+                    raise
         return self._there.is_set() and not self._ended
 
     def _come(self, until: float | None, deadline: float | None) -> None:

@@ -49,6 +49,9 @@ class Connections:
 
     def transport(self, name: str) -> Transport:
         """Return the transport to a host; nothing is connected yet."""
+        return self._framed(name)
+
+    def _framed(self, name: str) -> FramedTransport:
         route = self.route(name)
         chain = route.connected()
         line: Line = self.line(chain) if chain else LocalLine(name)
@@ -58,6 +61,12 @@ class Connections:
     def _attendant(self, route: Route, line: Line) -> Attendant:
         with self._lock:
             return self._attendants.setdefault(route.host, Attendant(route, line))
+
+    def expect(self, *names: str) -> None:
+        """Begin to connect to hosts that will be asked. What goes wrong is told when they are."""
+        for name in dict.fromkeys(names):
+            begin = self._framed(name).begin
+            threading.Thread(target=begin, name="hostkit-begin", daemon=True).start()
 
     def machine(self) -> Transport:
         """Return the transport to this very machine, whether or not it is a host of the inventory."""

@@ -47,6 +47,7 @@ class HopLine:
         self._sessions = Sessions()
         self._overflow: HopLine | None = None
         self._failure: tuple[float, HostkitError] | None = None
+        self._untold: HostkitError | None = None
 
     @property
     def stood(self) -> tuple[str, ...]:
@@ -89,6 +90,13 @@ class HopLine:
                 raise self._not_started(transport, error) from error
             held.push(stack.pop_all())
             return pipe
+
+    def begin(self, connect_by: float | None) -> None:
+        """Connect; see `Line`."""
+        try:
+            self._transport(connect_by)
+        except HostkitError as error:
+            self._untold = error
 
     def host_keys(self, deadline: float | None = None) -> Iterator[paramiko.PKey]:
         """Yield the host keys that this hop offers, kind after kind, each by a connection without a login."""
@@ -143,6 +151,9 @@ class HopLine:
             if self._connection is None or not self._connection.is_connected:
                 if self._failure is not None and self._failure[0] > asked:
                     raise self._failure[1]
+                if self._untold is not None:  # a second login that fails is one more line in the host's log
+                    error, self._untold = self._untold, None
+                    raise error
                 self._drop()
                 try:
                     self._connection = self._connect(deadline)

@@ -68,6 +68,13 @@ class FramedTransport:
             )
         return Completed(tuple(argv), reply.exit, reply.stdout, reply.stderr)
 
+    def begin(self) -> None:
+        """Connect before anything is asked. What goes wrong is raised by the first question."""
+        if self._attendant is not None:
+            self._attendant.begin(self._deadline)
+        else:
+            self._line.begin(self._deadline)
+
     def _stood(self) -> tuple[str, ...]:
         return tuple(hop.name for hop in self.route.hops[:-1])
 

@@ -63,6 +63,9 @@ class LocalLine:
             why = f"cannot start {words[0]}: {error.strerror}"
             raise UnreachableError(why, hop=self._name) from error
 
+    def begin(self, connect_by: float | None) -> None:
+        """Nothing is far away."""
+
     def close(self) -> None:
         """Nothing is kept open."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from hostkit.errors import LostError, RemoteTimeoutError
+from hostkit.errors import LostError, RemoteTimeoutError, UnreachableError
 from hostkit.transport import attended
 from hostkit.transport.base import Transport
 from hostkit.transport.connections import Connections
@@ -192,3 +193,47 @@ def test_what_has_a_time_limit_is_ended_at_it_though_nobody_asks_any_more(
 def _lost(transport: Transport, script: str) -> None:
     with pytest.raises(LostError):
         transport.run(["sh", "-c", script], timeout=5)
+
+
+def test_a_host_that_is_expected_has_its_attendant_before_it_is_asked(fleet: Fleet, tmp_path: Path) -> None:
+    came, python = tmp_path / "came", tmp_path / "python3"
+    python.write_text(f'#!/bin/sh\ntouch {came}\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    chain = hosts(fleet)
+    chain["ct200"]["python"] = str(python)
+    with Connections(inventory(**chain), attended=True) as connections:
+        connections.expect("ct200", "ct129")
+        until(came.exists, "its attendant")
+        attendant(connections.transport("ct200"))
+
+
+@pytest.mark.parametrize("is_attended", [True, False])
+def test_an_expected_host_that_is_not_reached_is_tried_once_and_told_when_it_is_asked(
+    fleet: Fleet, is_attended: bool
+) -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=50) as server:
+        tries: list[int] = []
+
+        def refuse() -> None:
+            while True:
+                try:
+                    caller, _ = server.accept()
+                except OSError:
+                    return
+                tries.append(1)
+                caller.close()
+
+        threading.Thread(target=refuse, daemon=True).start()
+        chain = hosts(fleet, port=server.getsockname()[1])
+        if not is_attended:
+            chain["pve"] |= {"login": "forward"}
+        with Connections(inventory(**chain), attended=is_attended) as connections:
+            connections.expect("ct200")
+            until(
+                lambda: not [one for one in threading.enumerate() if one.name == "hostkit-begin"], "its end"
+            )
+            with pytest.raises(UnreachableError) as caught:
+                connections.transport("ct200").run(["true"])
+        server.shutdown(socket.SHUT_RDWR)
+    assert caught.value.hop == "pve"
+    assert len(tries) == 1
