@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from draft_config import DraftConfig
-from visibility import Group, group
+from visibility import Group, drafted_rows, group
 
 
 class RMSNorm(nn.Module):
@@ -40,9 +40,9 @@ class Rotary:
         self._kept: dict[torch.device, tuple[Tensor, Tensor]] = {}
 
     def tables(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """cos and sin [B, 1, rows, head_dim] for integer positions [B, rows]."""
+        """cos and sin [B, rows, 1, head_dim] for integer positions [B, rows]."""
         cos, sin = self._upto(int(positions.max()) + 1 if positions.numel() else 1, positions.device)
-        return cos[positions].unsqueeze(1).to(dtype), sin[positions].unsqueeze(1).to(dtype)
+        return cos[positions].unsqueeze(2).to(dtype), sin[positions].unsqueeze(2).to(dtype)
 
     def _upto(self, rows: int, device: torch.device) -> tuple[Tensor, Tensor]:
         kept = self._kept.get(device)
@@ -56,10 +56,15 @@ class Rotary:
 
 
 def rotate(x: Tensor, tables: tuple[Tensor, Tensor]) -> Tensor:
-    """Apply RoPE by halves to [B, heads, rows, head_dim]."""
+    """Apply RoPE by halves to [B, rows, heads, head_dim]."""
     cos, sin = tables
     first, second = x.chunk(2, dim=-1)
     return x * cos + torch.cat((-second, first), dim=-1) * sin
+
+
+def pick(x: Tensor, rows: Tensor | None) -> Tensor:
+    """These rows of [B, rows, ..]; all of them without a choice."""
+    return x if rows is None else x.index_select(1, rows)
 
 
 class Attention(nn.Module):
@@ -81,10 +86,10 @@ class Attention(nn.Module):
 
     def _heads(self, x: Tensor) -> Tensor:
         # The number of heads is counted out: an empty context leaves nothing to infer it from.
-        return x.view(*x.shape[:-1], x.shape[-1] // self.head_dim, self.head_dim).transpose(1, 2)
+        return x.view(*x.shape[:-1], x.shape[-1] // self.head_dim, self.head_dim)
 
     def keys_values(self, x: Tensor, tables: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        """Keys (normed, rotated) and values [B, kv heads, rows, head_dim] of context or block rows."""
+        """Keys (normed, rotated) and values [B, rows, kv heads, head_dim] of context rows."""
         return rotate(self.k_norm(self._heads(self.k_proj(x))), tables), self._heads(self.v_proj(x))
 
     def forward(
@@ -93,21 +98,28 @@ class Attention(nn.Module):
         context: tuple[Tensor, Tensor],
         tables: tuple[Tensor, Tensor],
         groups: Sequence[Group],
+        held: Tensor | None = None,
+        asking: Tensor | None = None,
     ) -> Tensor:
-        query = rotate(self.q_norm(self._heads(self.q_proj(x))), tables)
-        key, value = self.keys_values(x, tables)
+        # Rows that are alike are projected once, and told apart by their positions alone.
+        query = pick(self.q_norm(self._heads(self.q_proj(pick(x, asking)))), held)
+        key = pick(self.k_norm(self._heads(self.k_proj(x))), held)
+        value = pick(self._heads(self.v_proj(x)), held)
+        query = rotate(query, (pick(tables[0], asking), pick(tables[1], asking)))
+        key = rotate(key, tables)
         parts = [
             F.scaled_dot_product_attention(
-                query[:, :, g.rows],
-                torch.cat((context[0][:, :, : g.context], key[:, :, g.rows]), dim=2),
-                torch.cat((context[1][:, :, : g.context], value[:, :, g.rows]), dim=2),
+                g.queries(query),
+                g.keys(context[0], key),
+                g.keys(context[1], value),
                 attn_mask=g.mask,
                 enable_gqa=True,
             )
+            .transpose(1, 2)
+            .reshape(len(x), -1, self.q_proj.out_features)
             for g in groups
         ]
-        out = parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)
-        joined: Tensor = self.o_proj(out.transpose(1, 2).flatten(2))
+        joined: Tensor = self.o_proj(parts[0] if len(parts) == 1 else torch.cat(parts, dim=1))
         return joined
 
 
@@ -141,8 +153,11 @@ class Layer(nn.Module):
         context: tuple[Tensor, Tensor],
         tables: tuple[Tensor, Tensor],
         groups: Sequence[Group],
+        held: Tensor | None = None,
+        asking: Tensor | None = None,
     ) -> Tensor:
-        x = x + self.self_attn(self.input_layernorm(x), context, tables, groups)
+        attended = self.self_attn(self.input_layernorm(x), context, tables, groups, held, asking)
+        x = pick(pick(x, held), asking) + attended
         out: Tensor = x + self.mlp(self.post_attention_layernorm(x))
         return out
 
@@ -155,20 +170,20 @@ class Context:
 
     @property
     def rows(self) -> int:
-        return self.layers[0][0].shape[2]
+        return self.layers[0][0].shape[1]
 
     def extend(self, other: Context) -> Context:
         """This context followed by the rows of `other`."""
         return Context(
             [
-                (torch.cat((k, k2), dim=2), torch.cat((v, v2), dim=2))
+                (torch.cat((k, k2), dim=1), torch.cat((v, v2), dim=1))
                 for (k, v), (k2, v2) in zip(self.layers, other.layers, strict=True)
             ]
         )
 
     def crop(self, rows: int) -> Context:
         """The first `rows` rows."""
-        return Context([(k[:, :, :rows], v[:, :, :rows]) for k, v in self.layers])
+        return Context([(k[:, :rows], v[:, :rows]) for k, v in self.layers])
 
 
 class Drafter(nn.Module):
@@ -205,27 +220,43 @@ class Drafter(nn.Module):
         anchors: Tensor,
         embedded: Tensor,
         *,
+        held: Tensor | None = None,
         valid: Tensor | None = None,
         blocks_at_once: int = 16,
     ) -> Tensor:
         """Final hidden states [B, N, D, H] of slots 1.. of blocks at `anchors` [B, N].
 
-        `embedded` [B, N, b, H] are the target's embeddings of [anchor, mask, ...]. All blocks share the
-        context and go through the layers together; they attend in groups of `blocks_at_once`.
+        `embedded` [B, N, b, H] are the target's embeddings of [anchor, mask, ...]; or [B, rows, H] are the different
+        ones, of which the slots hold `held` [N * b]. All blocks share the context and go through the layers
+        together; they attend in groups of `blocks_at_once`. In the last layer drafted slots alone ask.
         """
-        batch, blocks, size, hidden = embedded.shape
+        batch, blocks = anchors.shape
+        x = embedded.flatten(1, -2)
+        size = (x.shape[1] if held is None else len(held)) // blocks
         positions = (anchors[..., None] + torch.arange(size, device=anchors.device)).flatten(1)
-        x = embedded.reshape(batch, blocks * size, hidden)
         tables = self.rotary.tables(positions, x.dtype)
+        drafted = drafted_rows(blocks, size, anchors.device)
         groups: dict[int | None, list[Group]] = {}
+        last = len(self.layers) - 1
         for index, layer in enumerate(self.layers):
             window = self.config.window(index)
             if window not in groups:
                 groups[window] = group(
-                    anchors, size, context.rows, valid=valid, window=window, blocks_at_once=blocks_at_once
+                    anchors,
+                    size,
+                    context.rows,
+                    dtype=x.dtype,
+                    valid=valid,
+                    window=window,
+                    blocks_at_once=blocks_at_once,
                 )
-            x = layer(x, context.layers[index], tables, groups[window])
-        out: Tensor = self.norm(x).reshape(batch, blocks, size, hidden)[:, :, 1:]
+            kept = context.layers[index]
+            if index == last:
+                asking = [g.only(drafted, size) for g in groups[window]]
+                x = layer(pick(x, held), kept, tables, asking, asking=drafted)
+            else:
+                x, held = layer(x, kept, tables, groups[window], held), None
+        out: Tensor = self.norm(x).view(batch, blocks, size - 1, -1)
         return out if valid is None else out * valid[..., None, None]
 
     def block_ids(self, anchor_tokens: Tensor, block_size: int | None = None) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from draft_config import FULL, SLIDING, DraftConfig
 from drafter import Drafter
-from visibility import visible
+from visibility import Group, group
 
 
 def by_definition(
@@ -33,16 +34,48 @@ def by_definition(
     return mask
 
 
-@settings(max_examples=60, deadline=None)
+def laid_out(groups: list[Group], batch: int, rows: int, context: int) -> torch.Tensor:
+    """The groups' masks where they stand in the one mask of all rows; what a group leaves out, none sees."""
+    whole = torch.zeros(batch, rows, context + rows, dtype=torch.bool)
+    for g in groups:
+        each = (g.rows.stop - g.rows.start) // g.number
+        for n, mask in enumerate(g.mask.view(batch, g.number, each, -1).unbind(1)):
+            at = slice(g.rows.start + n * each, g.rows.start + (n + 1) * each)
+            assert set(mask.unique().tolist()) <= {0.0, -torch.inf}
+            whole[:, at, : g.context] = mask[..., : g.context] == 0
+            whole[:, at, context + at.start : context + at.stop] = mask[..., g.context :] == 0
+    return whole
+
+
+@settings(max_examples=120, deadline=None)
 @given(
-    st.lists(st.tuples(st.integers(1, 20), st.booleans()), min_size=1, max_size=5),
+    st.lists(st.tuples(st.integers(1, 20), st.booleans()), min_size=1, max_size=7),
     st.integers(2, 5),
     st.one_of(st.none(), st.integers(1, 12)),
+    st.integers(1, 8),
+    st.sampled_from([-1, 0, 20, 1 << 13]),
 )
-def test_the_mask_is_the_one_of_the_definition(blocks: list, size: int, window: int | None) -> None:
-    anchors, valid = [a for a, _ in blocks], [v for _, v in blocks]
-    got = visible(torch.tensor([anchors]), size, 21, valid=torch.tensor([valid]), window=window)
-    assert torch.equal(got[0], by_definition(anchors, valid, size, 21, window))
+def test_the_masks_are_those_of_the_definition(
+    blocks: list, size: int, window: int | None, at_once: int, call: int
+) -> None:
+    # Two samples: what one needs of the context, the other's blocks must still not see.
+    anchors = torch.tensor([[a for a, _ in blocks], [21 - a for a, _ in blocks]])
+    valid = torch.tensor([[v for _, v in blocks], [not v for _, v in blocks]])
+    with patch("visibility.CALL", call):
+        groups = group(anchors, size, 21, valid=valid, window=window, blocks_at_once=at_once)
+    assert [g.rows.start for g in groups[1:]] == [g.rows.stop for g in groups[:-1]]
+    got = laid_out(groups, 2, len(blocks) * size, 21)
+    for sample in (0, 1):
+        wanted = by_definition(anchors[sample].tolist(), valid[sample].tolist(), size, 21, window)
+        assert torch.equal(got[sample], wanted)
+
+
+def test_groups_share_a_call_where_the_masked_context_costs_less_than_one() -> None:
+    near, far = torch.arange(100, 130)[None], torch.arange(100, 3100, 100)[None]
+    assert [(g.number, g.context) for g in group(near, 8, 4000, blocks_at_once=6)] == [(5, 129)]
+    assert [g.number for g in group(far, 8, 4000, blocks_at_once=6)] == [1] * 5
+    # A shorter last group is a call of its own.
+    assert [g.number for g in group(near[:, :20], 8, 4000, blocks_at_once=6)] == [3, 1]
 
 
 @pytest.fixture(params=["full", "sliding"])
@@ -104,6 +137,33 @@ def test_blocks_in_chunks_equal_blocks_at_once(model: Drafter, inputs: Any) -> N
     features, anchors, embedded = inputs
     whole = fill(model, features, anchors, embedded)
     assert torch.allclose(fill(model, features, anchors, embedded, blocks_at_once=2), whole, atol=2e-6)
+
+
+def test_samples_that_attend_in_shared_calls_equal_each_alone(model: Drafter, inputs: Any) -> None:
+    features, anchors, embedded = inputs
+    both = torch.cat((features, features.flip(1))), torch.tensor([anchors, anchors[::-1]])
+    embedded = torch.cat((embedded, embedded.flip(1)))
+    with torch.no_grad():
+        together = model.fill_blocks(model.read_context(both[0]), both[1], embedded, blocks_at_once=2)
+        for n in (0, 1):
+            part = slice(n, n + 1)
+            alone = model.fill_blocks(model.read_context(both[0][part]), both[1][part], embedded[part])
+            assert torch.allclose(together[part], alone, atol=2e-6)
+
+
+def test_rows_given_once_equal_rows_given_in_every_slot(model: Drafter, inputs: Any) -> None:
+    features, anchors, embedded = inputs
+    blocks, size = embedded.shape[1:3]
+    different = torch.cat((embedded[:, 0, 1:2], embedded[:, :, 0]), dim=1)  # the masks', then each anchor's
+    held = torch.zeros(blocks, size, dtype=torch.long)
+    held[:, 0] = torch.arange(1, blocks + 1)
+    spread = different[:, held.flatten()].view_as(embedded)
+    given_once = fill(model, features, anchors, different, held=held.flatten(), blocks_at_once=4)
+    assert torch.allclose(given_once, fill(model, features, anchors, spread), atol=2e-6)
+    single = dataclasses.replace(model.config, num_hidden_layers=1, layer_types=model.config.layer_types[:1])
+    model = Drafter(single).reset_parameters(torch.Generator().manual_seed(3), std=0.2)
+    given_once = fill(model, features, anchors, different, held=held.flatten())
+    assert torch.allclose(given_once, fill(model, features, anchors, spread), atol=2e-6)
 
 
 def test_blocks_that_are_not_valid_come_out_as_zeros_and_finite(model: Drafter, inputs: Any) -> None:
