@@ -76,7 +76,7 @@ def test_output_without_end_is_cut_off_at_a_limit_and_its_command_ended(
     pid = tmp_path / "pid"
     flood = ["sh", "-c", f"echo $$ >{pid}; exec yes xxx >&{stream}"]
     with pytest.raises(ProtocolError, match="more than 4 MiB"):
-        transport.run(flood, most=4 << 20, timeout=8)  # an ssh on the way drains stderr for nobody until then
+        transport.run(flood, most=4 << 20, timeout=5)  # an ssh on the way drains stderr for nobody until then
     assert not alive(int(pid.read_text()))
 
 
