@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 import secrets
-from concurrent.futures import Future, ThreadPoolExecutor
+import threading
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -77,9 +78,16 @@ def find_way(
 
     A fault or an interrupt meanwhile does not wait for it.
     """
-    beside = ThreadPoolExecutor(1, "way")
-    finding = beside.submit(choose_way, connections, inventory, source, destination, by)
-    beside.shutdown(wait=False)
+    finding: Future[Way] = Future()
+
+    def find() -> None:
+        try:
+            finding.set_result(choose_way(connections, inventory, source, destination, by))
+        except BaseException as error:  # noqa: BLE001 - whoever asks for the way is told
+            finding.set_exception(error)
+
+    # Python waits at its end for the threads of an executor
+    threading.Thread(target=find, name="hostkit-way", daemon=True).start()
     return finding
 
 

@@ -11,14 +11,18 @@ caller is gone.
 
 from __future__ import annotations
 
+import array
 import contextlib
+import fcntl
 import json
 import os
+import select
 import selectors
 import signal
 import struct
 import subprocess
 import sys
+import termios
 import threading
 import time
 from functools import partial
@@ -55,6 +59,16 @@ class Command:
         for pipe in self.pipes.values():
             os.set_blocking(pipe.fileno(), False)
 
+    def over(self) -> bool:
+        """Say whether it has ended; begin to end it when its time is up."""
+        if self.process.poll() is not None:
+            self.limit = None
+            return True
+        if self.limit is not None and time.monotonic() >= self.limit:
+            self.late = self.late or not self.told
+            self.tell()
+        return False
+
     def tell(self) -> None:
         """Send the next of the two signals to the group of a child that we have not yet waited for."""
         number = signal.SIGKILL if self.told else signal.SIGTERM
@@ -62,6 +76,13 @@ class Command:
         self.limit = time.monotonic() + KILL_AFTER if number == signal.SIGTERM else None
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, number)
+
+
+def waiting(pipe: IO[bytes]) -> int:
+    """Return how many bytes there are to be read."""
+    count = array.array("i", [0])
+    fcntl.ioctl(pipe.fileno(), termios.FIONREAD, count)
+    return count[0]
 
 
 class Attendant:
@@ -74,6 +95,8 @@ class Attendant:
         self.here = True  # somebody asks, and reads our answers
         self.spoke = time.monotonic()
         self.commands: dict[int, Command] = {}
+        self.ready = select.poll()
+        self.ready.register(self.out, select.POLLOUT)
         self.selector = selectors.DefaultSelector()
         self.wakes, self.wake = os.pipe()
         for end in (self.wakes, self.wake):
@@ -158,7 +181,7 @@ class Attendant:
 
     def feed(self, command: Command) -> None:
         try:
-            while command.given:
+            while command.given and b"i" in command.pipes:
                 size = os.write(command.pipes[b"i"].fileno(), command.given[:PART])
                 command.given = command.given[size:]
         except BlockingIOError:
@@ -167,17 +190,20 @@ class Attendant:
             pass  # it does not want the rest: no fault
         self.close(command, b"i")
 
-    def read(self, command: Command, kind: bytes) -> bool:
-        """Pass on what there is; say whether there may be more."""
+    def read(self, command: Command, kind: bytes) -> int:
+        """Pass on what there is; return how many bytes."""
+        pipe = command.pipes.get(kind)
+        if pipe is None:  # closed since it was found ready: nobody asks any more
+            return 0
         try:
-            data = os.read(command.pipes[kind].fileno(), PART)
+            data = os.read(pipe.fileno(), PART)
         except BlockingIOError:
-            return False
-        if not data:
+            return 0
+        if data:
+            self.say(kind, data, command.number)
+        else:
             self.close(command, kind)
-            return False
-        self.say(kind, data, command.number)
-        return True
+        return len(data)
 
     def close(self, command: Command, kind: bytes) -> None:
         pipe = command.pipes.pop(kind, None)
@@ -190,16 +216,14 @@ class Attendant:
                 pipe.close()
 
     def look(self, command: Command) -> None:
-        """Say that it has ended, where it has, whoever still holds its pipes; or that its time is up."""
-        status = command.process.poll()
-        if status is None:
-            if command.limit is not None and time.monotonic() >= command.limit:
-                command.late = command.late or not command.told
-                command.tell()
+        """Say that it has ended, where it has, whoever still holds its pipes and prints on and on."""
+        if not command.over():
             return
         for kind in (b"o", b"e"):
-            while kind in command.pipes and self.read(command, kind):
-                pass
+            left = waiting(command.pipes[kind]) if kind in command.pipes else 0
+            while left > 0:
+                left -= self.read(command, kind) or left
+        status = command.process.returncode
         for kind in list(command.pipes):
             self.close(command, kind)
         del self.commands[command.number]
@@ -218,7 +242,11 @@ class Attendant:
         view = memoryview(data)
         try:
             while view:
-                view = view[os.write(self.out, view) :]
+                # where nobody reads, time limits count all the same; what is ready takes PIPE_BUF and never waits
+                while not self.ready.poll(1000 * self.patience()):
+                    for command in self.commands.values():
+                        command.over()
+                view = view[os.write(self.out, view[: select.PIPE_BUF]) :]
         except OSError:
             self.left()
         self.spoke = time.monotonic()

@@ -94,7 +94,7 @@ class Attendant:
         head = {"id": number, "argv": argv, "given": len(stdin), "timeout": timeout}
         try:
             self._send(head, stdin, until)
-            while not asked.over.wait(TICK):
+            while not (asked.over.wait(TICK) or self._ended):
                 self._in_time(until)
         except BaseException:
             self._cancel(number)
@@ -123,6 +123,7 @@ class Attendant:
 
     def close(self) -> None:
         """Let it end. Commands under way are lost."""
+        self._ended = True  # also one that is still coming
         if self._pipe is not None:
             self._pipe.close()
 
@@ -150,6 +151,8 @@ class Attendant:
         host = self.route.hops[-1].host
         words = [host.python, "-I", "-S", "-B", "-c", LOADER]
         self._pipe = self._line.open(self.route.wrap(self._frame.words(words)), deadline)
+        if self._ended:
+            self._pipe.close()
         threading.Thread(target=self._read, args=(self._pipe,), name="hostkit-attendant", daemon=True).start()
         with contextlib.suppress(BrokenPipeError):  # it has ended: what came says why
             self._pipe.send(_program(), until)
@@ -175,8 +178,10 @@ class Attendant:
             while data := pipe.receive():
                 rest += data
                 if (self._began or self._begins(rest)) and not self._frames(rest):
+                    pipe.close()  # what was asked for is ended there, and may be asked for again
                     break
                 if not self._began and len(rest) > NOISE:
+                    pipe.close()
                     break
         except (OSError, EOFError, ValueError, KeyError):
             return  # as good as an end
@@ -222,10 +227,12 @@ class Attendant:
                 self._pipe.send(struct.pack("<I", len(spelt)) + spelt + given, until)
             except BrokenPipeError:
                 raise self._lost() from None
-            except TimeoutError:  # a question that stands there in part makes nonsense of the next
+            except BaseException as error:  # a question that stands there in part makes nonsense of the next
                 self._ended = True
                 self._pipe.close()
-                raise self._late() from None
+                if isinstance(error, TimeoutError):
+                    raise self._late() from None
+                raise
 
     def _cancel(self, number: int) -> None:
         with contextlib.suppress(Exception):

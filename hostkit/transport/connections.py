@@ -7,6 +7,7 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from hostkit.errors import LostError
 from hostkit.inventory.models import Host, Inventory
 from hostkit.transport.attended import Attendant
 from hostkit.transport.base import Transport
@@ -43,6 +44,7 @@ class Connections:
         self._lines: dict[tuple[str, ...], HopLine] = {}
         self._attendants: dict[str, Attendant] = {}
         self._lock = threading.Lock()
+        self._closed = False
 
     def route(self, name: str) -> Route:
         return Route.to(self.inventory, name, self.here, standing_there=True)
@@ -60,6 +62,8 @@ class Connections:
 
     def _attendant(self, route: Route, line: Line) -> Attendant:
         with self._lock:
+            if self._closed:
+                raise LostError("closed by this side", hop=route.host)
             return self._attendants.setdefault(route.host, Attendant(route, line))
 
     def expect(self, *names: str) -> None:
@@ -78,6 +82,8 @@ class Connections:
         from hostkit.transport.fabric import HopLine  # fabric costs 130 ms: only where ssh is used
 
         with self._lock:
+            if self._closed:  # a thread that is left over logs in nowhere any more
+                raise LostError("closed by this side", hop=chain[-1].name)
             line: HopLine | None = None
             for end in range(1, len(chain) + 1):
                 key = tuple(hop.name for hop in chain[:end])
@@ -86,16 +92,12 @@ class Connections:
             return line
 
     def close(self) -> None:
-        """Close every connection, innermost first."""
+        """Close every connection, innermost first, for good."""
         with self._lock:
-            attendants = list(self._attendants.values())
-            self._attendants.clear()
-        for attendant in attendants:
+            self._closed = True
+        for attendant in self._attendants.values():
             attendant.close()
-        with self._lock:
-            lines = sorted(self._lines.items(), key=lambda item: -len(item[0]))
-            self._lines.clear()
-        for _, line in lines:
+        for _, line in sorted(self._lines.items(), key=lambda item: -len(item[0])):
             line.close()
 
     def __enter__(self) -> Self:

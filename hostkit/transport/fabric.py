@@ -48,6 +48,7 @@ class HopLine:
         self._overflow: HopLine | None = None
         self._failure: tuple[float, HostkitError] | None = None
         self._untold: HostkitError | None = None
+        self._closed = False
 
     @property
     def stood(self) -> tuple[str, ...]:
@@ -122,13 +123,21 @@ class HopLine:
         return names_of(self._resolve(), inner=bool(self.stood))
 
     def close(self) -> None:
-        """Close this hop's connection. Commands under way on it are lost."""
-        with self._lock:
+        """Close this hop's connection. Commands under way on it are lost; another thread that connects gives up."""
+        self._closed = True
+        if not self._lock.acquire(blocking=False):
+            # that thread will find it closed: whoever ends, by an interrupt say, waits for nobody's budget
+            if self._proxy is not None:
+                self._proxy.terminate()
+            return
+        try:
             if self._overflow is not None:
                 self._overflow.close()
             self._drop()
             if self._jumps is not None:
                 self._jumps.close()
+        finally:
+            self._lock.release()
 
     def tunnel(self, end: Endpoint, budget: float, deadline: float | None) -> paramiko.Channel:
         """Return a tunnel from this hop to the next one's address."""
@@ -148,7 +157,7 @@ class HopLine:
         """
         asked = time.monotonic()
         with self._lock:
-            if self._connection is None or not self._connection.is_connected:
+            if not self._closed and (self._connection is None or not self._connection.is_connected):
                 if self._failure is not None and self._failure[0] > asked:
                     raise self._failure[1]
                 if self._untold is not None:  # a second login that fails is one more line in the host's log
@@ -161,8 +170,12 @@ class HopLine:
                     self._failure = (time.monotonic(), error)
                     raise
                 self._sessions = Sessions()
-            transport: paramiko.Transport = self._connection.transport
-            return transport
+            connection = self._connection
+        if self._closed or connection is None:
+            self.close()
+            raise LostError("closed by this side", hop=self.hop.name, stood=self.stood)
+        transport: paramiko.Transport = connection.transport
+        return transport
 
     def _resolve(self) -> Endpoint:
         end = resolve(self.hop)

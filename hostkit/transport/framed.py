@@ -46,12 +46,12 @@ class FramedTransport:
         """Run argv on the host; see `Transport.run`."""
         timeout = self._budget(timeout)
         most = MOST if most is None else most
+        frame = Frame()
+        words = self.route.wrap(frame.words(argv, timeout=timeout))
         if self._attendant is not None:
             done = self._attendant.run(argv, stdin, timeout, most, self._deadline)
             if done is not None:
                 return done
-        frame = Frame()
-        words = self.route.wrap(frame.words(argv, timeout=timeout))
         seconds = None if timeout is None else timeout + KILL_AFTER + SLACK
         budget = Budget(seconds, self._deadline, most)
         out, err = self._line.carry(words, stdin, budget, lambda o, e: frame.ended(o) and frame.ended(e))

@@ -80,19 +80,24 @@ class LocalPipe:
         os.set_blocking(self._in.fileno(), False)
         complaints = process.stderr
         self._tail = Tail(lambda: _read(complaints))
+        self._ending = threading.Lock()
 
     def send(self, data: bytes, until: float | None = None) -> None:
         """Write all of it; see `Pipe`."""
         rest = memoryview(data)
         while rest:
             try:
-                rest = rest[os.write(self._in.fileno(), rest[:_CHUNK]) :]
+                poll = select.poll()
+                poll.register(self._in, select.POLLOUT)
+                if poll.poll(250):
+                    rest = rest[os.write(self._in.fileno(), rest[:_CHUNK]) :]
+                    continue
             except BlockingIOError:
-                if until is not None and time.monotonic() > until:
-                    raise TimeoutError from None
-                select.select((), (self._in,), (), 0.25)
-            except ValueError as error:  # closed
+                pass
+            except (OSError, ValueError) as error:  # it has ended, or was closed
                 raise BrokenPipeError from error
+            if until is not None and time.monotonic() > until:
+                raise TimeoutError
 
     def receive(self) -> bytes:
         """Return what comes next; see `Pipe`."""
@@ -106,8 +111,9 @@ class LocalPipe:
         """No connection can be lost."""
 
     def close(self) -> None:
-        """End it; see `Pipe`."""
-        _end(self._process)
+        """End it, and what it has begun in sessions of their own; see `Pipe`."""
+        with self._ending:  # of two threads, one would look for the processes of a pid that is free again
+            _end(self._process, children_too=True)
 
 
 def _read(stream: IO[bytes]) -> bytes:
@@ -182,7 +188,7 @@ def _exchange(
     return bytes(out), bytes(err)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _end(process: subprocess.Popen[bytes], *, children_too: bool = False) -> None:
     """Leave no descendant of an interrupted command behind: all processes of the session that it was given."""
     for stream in (process.stdin, process.stdout, process.stderr):
         if stream is not None:
@@ -192,16 +198,21 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         try:
             process.wait(0.2)
         except subprocess.TimeoutExpired:
-            for pid in _session(process.pid):
+            for pid in _session(process.pid, children_too):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             process.wait()
 
 
-def _session(leader: int) -> list[int]:
-    pids = [leader]
+def _session(leader: int, children_too: bool) -> list[int]:
+    """Return the pids of a session; `children_too`: also of those that children of its processes lead."""
+    table: dict[int, tuple[int, int]] = {}  # parent and session, by pid
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError, ValueError, IndexError):
-            if int(stat.read_bytes().rpartition(b")")[2].split()[3]) == leader:
-                pids.append(int(stat.parent.name))
-    return pids
+            fields = stat.read_bytes().rpartition(b")")[2].split()
+            table[int(stat.parent.name)] = int(fields[1]), int(fields[3])
+    own = {leader, *(pid for pid, (_, session) in table.items() if session == leader)}
+    sessions = {leader}
+    if children_too:
+        sessions |= {pid for pid, (parent, session) in table.items() if parent in own and session == pid}
+    return [*own, *(pid for pid, (_, session) in table.items() if session in sessions and pid not in own)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -14,10 +15,11 @@ from typing import Any
 
 import pytest
 
-from hostkit.errors import LostError, RemoteTimeoutError, UnreachableError
+from hostkit.errors import LostError, RemoteTimeoutError, UnreachableError, UsageError
 from hostkit.transport import attended
 from hostkit.transport.base import Transport
 from hostkit.transport.connections import Connections
+from hostkit.transport.local import LocalPipe
 
 from .reaching import PATIENT, QUICK, SOON, client, reach, until
 from .servers import Fleet, inventory
@@ -130,11 +132,15 @@ def test_noise_amid_the_answers_is_taken_for_none_of_them(fleet: Fleet, own: Any
         mail.write_text("You have new mail in /var/mail/root\n")
         mail.unlink()
 
+    script = f"echo $$ >{begun}.new; mv {begun}.new {begun}; while echo on; do sleep 0.1; done"
+
     with reach("ct200", attended=True, **chain) as transport:
         attendant(transport)
         threading.Thread(target=print_it, daemon=True).start()
         with pytest.raises(LostError):
-            transport.run(["sh", "-c", f"touch {begun}; exec sleep 20"])
+            transport.run(["sh", "-c", script])
+        # else one that holds a lock would keep the next that is asked for the same
+        until(lambda: gone(int(begun.read_text())), "the end of what it ran")
         assert transport.run(["echo", "still"]).text() == "still\n"
 
 
@@ -181,8 +187,7 @@ def test_what_has_a_time_limit_is_ended_at_it_though_nobody_asks_any_more(
     told = tmp_path / "pid"
     with reach("ct200", attended=True, **hosts(fleet)) as transport:
         pid = attendant(transport)
-        script = f"trap '' TERM; echo $$ >{told}.new; mv {told}.new {told}; while :; do sleep 0.1; done"
-        asking = threading.Thread(target=lambda: _lost(transport, script), daemon=True)
+        asking = threading.Thread(target=lambda: _lost(transport, told), daemon=True)
         asking.start()
         until(told.exists, "the beginning")
     asking.join(SOON)
@@ -190,7 +195,8 @@ def test_what_has_a_time_limit_is_ended_at_it_though_nobody_asks_any_more(
     until(lambda: gone(pid), "its end")
 
 
-def _lost(transport: Transport, script: str) -> None:
+def _lost(transport: Transport, told: Path) -> None:
+    script = f"trap '' TERM; echo $$ >{told}.new; mv {told}.new {told}; while :; do sleep 0.1; done"
     with pytest.raises(LostError):
         transport.run(["sh", "-c", script], timeout=5)
 
@@ -237,3 +243,75 @@ def test_an_expected_host_that_is_not_reached_is_tried_once_and_told_when_it_is_
         server.shutdown(socket.SHUT_RDWR)
     assert caught.value.hop == "pve"
     assert len(tries) == 1
+
+
+def test_what_can_be_no_argv_is_refused_before_it_is_asked(ct200: Transport) -> None:
+    for argv in ([], ["-x"], ["a\0b"]):
+        with pytest.raises(UsageError):
+            ct200.run(argv)
+    attendant(ct200)
+
+
+def here(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> contextlib.AbstractContextManager[Transport]:
+    """Reach ct200 from pve itself."""
+    monkeypatch.setenv("PATH", f"{fleet.server('outer').bin}:{os.environ['PATH']}")
+    chain: dict[str, dict[str, object]] = {
+        "pve": {"local": True},
+        "ct200": {"pct": 200, "via": "pve", "python": sys.executable},
+    }
+    return reach("ct200", attended=True, **chain)
+
+
+def test_on_this_machine_all_that_it_ran_ends_with_it(
+    fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = tmp_path / "pid"
+    with here(fleet, monkeypatch) as transport:
+        pid = attendant(transport)
+        asking = threading.Thread(target=lambda: _lost(transport, told), daemon=True)
+        asking.start()
+        until(told.exists, "the beginning")
+    asking.join(SOON)
+    until(lambda: gone(pid), "its end")
+    until(lambda: gone(int(told.read_text())), "the end of what it ran")
+
+
+def test_a_question_that_was_interrupted_amid_its_words_spoils_no_other(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send = LocalPipe.send
+
+    def interrupted(pipe: LocalPipe, data: bytes, until: float | None = None) -> None:
+        send(pipe, data[:-100], until)
+        monkeypatch.setattr(LocalPipe, "send", send)
+        raise KeyboardInterrupt
+
+    with here(fleet, monkeypatch) as transport:
+        attendant(transport)
+        monkeypatch.setattr(LocalPipe, "send", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            transport.run(["cat"], stdin=bytes(1000))
+        assert transport.run(["echo", "still"], timeout=1).text() == "still\n"
+
+
+@pytest.mark.parametrize("is_attended", [True, False])
+def test_whoever_ends_does_not_wait_for_a_host_that_is_being_connected_to(
+    fleet: Fleet, is_attended: bool
+) -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=50) as server:
+        chain = {"ct129": fleet.host("outer", **PATIENT) | {"port": server.getsockname()[1]}}
+        chain["ct200"] = {"pct": 200, "via": "ct129"}
+        with Connections(inventory(**chain), attended=is_attended) as connections:
+            transport = connections.transport("ct200")
+            connections.expect("ct200")
+            caller, _ = server.accept()  # and never greets it
+            began = time.monotonic()
+        assert time.monotonic() - began < SOON
+        threading.Timer(0.2, caller.close).start()
+        with pytest.raises(UnreachableError):
+            transport.run(["true"])
+        with pytest.raises(LostError):
+            connections.transport("ct129")
+        server.settimeout(0)
+        with pytest.raises(BlockingIOError):  # nobody else has come
+            server.accept()

@@ -6,6 +6,8 @@ import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -366,3 +368,11 @@ def test_hosts_with_ipv6_addresses_alone_are_reached_whoever_carries(
         assert Path(staged.path).read_bytes() == path.read_bytes()
     else:
         same_weights(staged.path, path)
+
+
+def test_python_ends_without_waiting_for_a_way_that_is_still_looked_for() -> None:
+    program = (
+        "import time; from hostkit.checkpoints import ways; ways.choose_way = lambda *_: time.sleep(100);"
+        " ways.find_way(None, None, 'ct200', 'ct129')"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=50)

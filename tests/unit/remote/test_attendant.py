@@ -6,7 +6,9 @@ import json
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +85,57 @@ def test_a_command_is_ended_when_its_time_is_up_or_when_it_is_asked_for(talk: Ta
     talk.ask({"id": 2, "argv": ["sleep", "600"]})
     talk.ask({"end": 2})
     assert talk.answer()[2] == {"exit": 143, "late": False}
+
+
+def sleeper(pid: Path) -> list[str]:
+    return ["sh", "-c", f"echo $$ >{pid}.new; mv {pid}.new {pid}; exec sleep 600"]
+
+
+def until(condition: Callable[[], object], what: str) -> None:
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end, f"waited in vain for {what}"
+        time.sleep(0.01)
+
+
+def gone(pid: Path) -> bool:
+    stat = Path(f"/proc/{pid.read_text().strip()}/stat")
+    return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+def test_a_time_limit_counts_though_nobody_reads_what_others_print(talk: Talk, tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    talk.ask({"id": 1, "argv": sleeper(pid), "timeout": 0.5})
+    talk.ask({"id": 2, "argv": ["yes"]})
+    until(pid.exists, "the beginning")
+    until(lambda: gone(pid), "its end")
+    talk.ask({"end": 2})
+
+
+def test_a_time_limit_counts_though_two_that_print_find_nobody_there(tmp_path: Path) -> None:
+    for turn in range(3):  # both must be ready at the same look
+        talk, pid = Talk(), tmp_path / f"{turn}"
+        assert talk.frame() == bytes(4)
+        talk.ask({"id": 1, "argv": sleeper(pid), "timeout": 0.5})
+        talk.ask({"id": 2, "argv": ["sh", "-c", "yes & yes >&2"]})
+        until(pid.exists, "the beginning")
+        assert talk.process.stdout and talk.process.stdin
+        talk.process.stdout.close()
+        assert talk.process.wait(30) == 0
+        talk.process.stdin.close()
+        until(partial(gone, pid), "its end")
+
+
+def test_what_goes_on_printing_does_not_keep_the_end_of_what_left_it_behind(talk: Talk) -> None:
+    talk.ask(
+        {"id": 1, "argv": ["sh", "-c", "for i in 1 2 3; do yes & done; sleep 0.1; echo end >&2; exit 4"]}
+    )
+    size, told = 0, False
+    while (body := talk.frame())[4:5] != b"x":
+        told = told or body[4:5] == b"e"
+        size += len(body) if told else 0
+    assert json.loads(body[5:])["exit"] == 4
+    assert size < 4 << 20  # a few pipes full, that is
 
 
 def test_it_says_that_it_is_there_while_nothing_is_asked(talk: Talk) -> None:
