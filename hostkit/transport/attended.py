@@ -161,10 +161,14 @@ class Attendant:
         limit = time.monotonic() + patience
         while not self._there.wait(TICK):
             self._in_time(until)
-            if time.monotonic() > limit:  # whatever stands for Python there, it is not talkative
+            if time.monotonic() > limit:
                 self._ended = True
                 self._pipe.close()
-                return
+                if (
+                    not self._began
+                ):  # it hangs before any command would begin: no question by itself fares better
+                    raise self._late()
+                return  # whatever stands for Python there, it is not talkative
         if self._ended and not self._began:
             self._pipe.explain()
             explain(self.route, bytes(self._before), self._pipe.complaints())

@@ -198,7 +198,7 @@ def test_what_has_a_time_limit_is_ended_at_it_though_nobody_asks_any_more(
 def _lost(transport: Transport, told: Path) -> None:
     script = f"trap '' TERM; echo $$ >{told}.new; mv {told}.new {told}; while :; do sleep 0.1; done"
     with pytest.raises(LostError):
-        transport.run(["sh", "-c", script], timeout=5)
+        transport.run(["sh", "-c", script], timeout=3)
 
 
 def test_a_host_that_is_expected_has_its_attendant_before_it_is_asked(fleet: Fleet, tmp_path: Path) -> None:
@@ -252,12 +252,14 @@ def test_what_can_be_no_argv_is_refused_before_it_is_asked(ct200: Transport) -> 
     attendant(ct200)
 
 
-def here(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> contextlib.AbstractContextManager[Transport]:
+def here(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, **both: Any
+) -> contextlib.AbstractContextManager[Transport]:
     """Reach ct200 from pve itself."""
     monkeypatch.setenv("PATH", f"{fleet.server('outer').bin}:{os.environ['PATH']}")
     chain: dict[str, dict[str, object]] = {
-        "pve": {"local": True},
-        "ct200": {"pct": 200, "via": "pve", "python": sys.executable},
+        "pve": {"local": True, **both},
+        "ct200": {"pct": 200, "via": "pve", "python": sys.executable, **both},
     }
     return reach("ct200", attended=True, **chain)
 
@@ -274,6 +276,22 @@ def test_on_this_machine_all_that_it_ran_ends_with_it(
     asking.join(SOON)
     until(lambda: gone(pid), "its end")
     until(lambda: gone(int(told.read_text())), "the end of what it ran")
+
+
+def test_a_container_that_hangs_costs_its_budget_once(
+    fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with here(fleet, monkeypatch, timeouts={"connect": "200ms", "auth": "200ms"}) as transport:
+        hangs = tmp_path / "pct"
+        hangs.write_text("#!/bin/sh\nexec sleep 30\n")
+        hangs.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+        monkeypatch.setattr(attended, "COMES", 0.0)
+        began = time.monotonic()
+        with pytest.raises(RemoteTimeoutError) as caught:
+            transport.run(["true"], timeout=60)
+    assert caught.value.hop == "ct200"
+    assert time.monotonic() - began < SOON
 
 
 def test_a_question_that_was_interrupted_amid_its_words_spoils_no_other(
