@@ -359,6 +359,9 @@ class Pipeline:
         with self.steps.running("run") as step:
             state = inspect(self.transport, self.host, record.job)
             step.words = f"job {state.job}"
+            run_host = self.inventory.runs[self.evaluation.run].host
+            if run_host != self.evaluation.host:  # which may be asked again in hours
+                self.connections.rest(run_host)
             state = running.follow(
                 self.transport, self.host, state, lambda words: self.steps.say("run", words)
             )

@@ -18,6 +18,7 @@ from functools import cache
 from hostkit.errors import HostkitError, LostError, RemoteTimeoutError
 from hostkit.transport.base import Completed
 from hostkit.transport.complaints import explain, explain_cut
+from hostkit.transport.failures import Failures
 from hostkit.transport.frame import KILL_AFTER, Frame
 from hostkit.transport.line import Line, Pipe, flooded
 from hostkit.transport.program import FINDER, LOADER, sources_of
@@ -75,8 +76,7 @@ class Attendant:
         self._ended = False
         self._asked: dict[int, _Asked] = {}
         self._number = 0
-        self._failure: tuple[float, HostkitError] | None = None
-        self._untold: HostkitError | None = None
+        self._failures = Failures()
 
     def run(
         self, argv: list[str], stdin: bytes, timeout: float | None, most: int, deadline: float | None
@@ -119,7 +119,7 @@ class Attendant:
         try:
             self._up(None, deadline)
         except HostkitError as error:
-            self._untold = error
+            self._failures.keep(error)
 
     def close(self) -> None:
         """Let it end. Commands under way are lost."""
@@ -133,17 +133,13 @@ class Attendant:
         """Say whether it is there; one thread brings it up, the others wait for that."""
         asked = time.monotonic()
         with self._coming:
-            if self._failure is not None and self._failure[0] > asked:
-                raise self._failure[1]  # who waited while somebody else tried in vain
-            if self._untold is not None:
-                error, self._untold = self._untold, None
-                raise error
+            self._failures.tell(asked)
             if not self._tried:
                 self._tried = True
                 try:
                     self._come(until, deadline)
                 except HostkitError as error:
-                    self._failure = (time.monotonic(), error)
+                    self._failures.note(error)
                     raise
         return self._there.is_set() and not self._ended
 
@@ -164,9 +160,7 @@ class Attendant:
             if time.monotonic() > limit:
                 self._ended = True
                 self._pipe.close()
-                if (
-                    not self._began
-                ):  # it hangs before any command would begin: no question by itself fares better
+                if not self._began:  # it hangs before any command would begin: a question by itself would too
                     raise self._late()
                 return  # whatever stands for Python there, it is not talkative
         if self._ended and not self._began:

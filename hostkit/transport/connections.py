@@ -72,6 +72,13 @@ class Connections:
             begin = self._framed(name).begin
             threading.Thread(target=begin, name="hostkit-begin", daemon=True).start()
 
+    def rest(self, name: str) -> None:
+        """Let a host's attendant go: nothing will be asked there for a while. The next transport has a new one."""
+        with self._lock:
+            attendant = self._attendants.pop(name, None)
+        if attendant is not None:
+            attendant.close()
+
     def machine(self) -> Transport:
         """Return the transport to this very machine, whether or not it is a host of the inventory."""
         hop = Hop(THIS_MACHINE, Host.model_construct(local=True), here=True)

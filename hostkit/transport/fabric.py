@@ -18,6 +18,7 @@ from hostkit.errors import HostkitError, LostError, ProtocolError, RemoteTimeout
 from hostkit.inventory.models import Host
 from hostkit.transport.channel import ChannelPipe, exchange
 from hostkit.transport.dialing import dial, end_proxy, start_proxy
+from hostkit.transport.failures import Failures
 from hostkit.transport.line import Budget, Finished, Pipe, flooded
 from hostkit.transport.login import Login
 from hostkit.transport.pulse import Pulse
@@ -46,8 +47,7 @@ class HopLine:
         self._proxy: subprocess.Popen[bytes] | None = None
         self._sessions = Sessions()
         self._overflow: HopLine | None = None
-        self._failure: tuple[float, HostkitError] | None = None
-        self._untold: HostkitError | None = None
+        self._failures = Failures()
         self._closed = False
 
     @property
@@ -97,7 +97,7 @@ class HopLine:
         try:
             self._transport(connect_by)
         except HostkitError as error:
-            self._untold = error
+            self._failures.keep(error)
 
     def host_keys(self, deadline: float | None = None) -> Iterator[paramiko.PKey]:
         """Yield the host keys that this hop offers, kind after kind, each by a connection without a login."""
@@ -158,16 +158,12 @@ class HopLine:
         asked = time.monotonic()
         with self._lock:
             if not self._closed and (self._connection is None or not self._connection.is_connected):
-                if self._failure is not None and self._failure[0] > asked:
-                    raise self._failure[1]
-                if self._untold is not None:  # a second login that fails is one more line in the host's log
-                    error, self._untold = self._untold, None
-                    raise error
+                self._failures.tell(asked)
                 self._drop()
                 try:
                     self._connection = self._connect(deadline)
                 except HostkitError as error:
-                    self._failure = (time.monotonic(), error)
+                    self._failures.note(error)
                     raise
                 self._sessions = Sessions()
             connection = self._connection

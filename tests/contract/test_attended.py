@@ -59,6 +59,16 @@ def test_all_questions_of_a_command_go_to_one_attendant_that_ends_with_it(fleet:
     until(lambda: gone(pid), "its end")
 
 
+def test_it_goes_where_nothing_will_be_asked_for_a_while_and_another_comes_when_something_is(
+    fleet: Fleet,
+) -> None:
+    with Connections(inventory(**hosts(fleet)), attended=True) as connections:
+        pid = attendant(connections.transport("ct200"))
+        connections.rest("ct200")
+        until(lambda: gone(pid), "its end")
+        assert attendant(connections.transport("ct200")) != pid
+
+
 def test_a_host_that_is_connected_to_directly_needs_none(fleet: Fleet) -> None:
     with reach("ct129", attended=True, **hosts(fleet)) as transport:
         one, other = (transport.run(PARENT).text() for _ in range(2))

@@ -115,7 +115,7 @@ class World:
     def evaluate(self, **options: bool) -> dict[str, Any]:
         self.done = []
         found = inventory().model_copy(update={"archive": self.archive})
-        connections = type("C", (), {"transport": lambda _, name: FakeTransport(name)})()
+        connections = SimpleNamespace(transport=FakeTransport, rest=lambda _host: None)
         return Pipeline(connections, found, "drafter", Options(**options), Steps()).run()
 
 
