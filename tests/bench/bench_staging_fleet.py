@@ -54,6 +54,12 @@ class Loop:
         now = self.look()
         return (now[1] - since[1]) / max(1e-9, now[0] - since[0])
 
+    def alone(self) -> float:
+        """Return the rate of three seconds with nothing beside it: before and after a copy, since machines drift."""
+        since = self.look()
+        time.sleep(3)
+        return self.rate(since)
+
 
 def main() -> int:
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
@@ -97,11 +103,11 @@ def main() -> int:
         loop = Loop(fleet)
         for number in range(rounds):
             for way in ("hostkit", "rsync") if number % 2 else ("rsync", "hostkit"):
+                before = loop.alone()
                 since = loop.look()
-                time.sleep(3)
-                alone, since = loop.rate(since), loop.look()
                 pull(way, f"{way}-beside-{number}")
-                kept[way].append(loop.rate(since) / alone)
+                rate = loop.rate(since)
+                kept[way].append(2 * rate / (before + loop.alone()))
         print(f"{source.stat().st_size / 2**30:.2f} GiB, {rounds} interleaved rounds, medians")
         for way in took:
             rate = statistics.median(kept[way])
