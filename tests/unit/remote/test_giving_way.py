@@ -97,7 +97,7 @@ def test_while_the_run_waits_for_us_the_copy_goes_slower_and_faster_again_after(
     host.load[run] = (0.5, 0.0)
     host.copy(way, 2)
     slow = host.copy(way, 4)
-    assert 0.9 * FLOOR <= slow < 0.2 * DISK, "so that they wait at most a few parts of a hundred; it rests, too"
+    assert 0.9 * FLOOR <= slow < 0.2 * DISK, "they wait at most a few parts of a hundred; it rests, too"
     host.load[run] = (0.0, 0.0)
     host.copy(way, 5)
     assert host.copy(way, 5) > 0.98 * DISK
