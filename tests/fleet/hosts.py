@@ -63,7 +63,11 @@ START_FILES = (".bashrc", ".profile", ".bash_profile", ".bash_login", ".zshenv")
 def shown() -> list[Path]:
     """Return what every host sees of this machine, read-only and at its own path: interpreter and checkout."""
     wanted = {CHECKOUT, Path(sys.prefix), Path(sys.base_prefix)}
-    wanted.discard(Path("/usr"))  # in the lower layer anyway
+    link = Path(sys.executable)
+    while link.is_symlink():  # a venv made by the python of another venv leads through that one
+        link = Path(os.path.normpath(link.parent / link.readlink()))
+        wanted.add(link.parent)
+    wanted -= {Path("/usr"), Path("/usr/bin")}  # in the lower layer anyway
     return sorted(path for path in wanted if not any(other in path.parents for other in wanted))
 
 
