@@ -119,8 +119,10 @@ def test_when_the_command_ends_the_copy_ends_too_and_what_came_stays_for_the_nex
     until(lambda: not any(alive(pid) for pid in [*family, *far_ends]))
     (part,) = partial.glob("*/*.pt")
     size = part.stat().st_size
+    assert 0 < size < path.stat().st_size
     staged = ground.stage(1, method=method)
-    assert 0 < size == staged.resumed_at < path.stat().st_size
+    # an rsync that is ended amid a write may leave something odd: what then does not prove whole is copied anew
+    assert staged.resumed_at in ((size,) if method == "weights" else (size, 0))
     if method == "full":
         assert Path(staged.path).read_bytes() == path.read_bytes()
 
