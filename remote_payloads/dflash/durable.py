@@ -68,7 +68,7 @@ def require_place(file: Path) -> None:
     """Raise now what writing `file` would raise later, after hours of work."""
     if file.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(file))
-    trial = file.with_name(f".{file.name}.trial")
+    trial = file.with_name(f".{file.name}.{secrets.token_hex(4)}.trial")  # two at once may try the same place
     try:
         write_durably(trial, b"")
         trial.unlink()
