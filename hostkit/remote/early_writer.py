@@ -34,7 +34,7 @@ class Writer:
         """Write all of the data."""
         view = memoryview(data)
         while view:
-            count = os.write(self.descriptor, view[:AT_ONCE])
+            count = os.write(self.descriptor, view)
             view = view[count:]
             self.at += count
         if self.begin is not None and self.at - self.begun >= WRITTEN:
