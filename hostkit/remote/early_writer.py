@@ -12,9 +12,6 @@ import jobprocess
 
 NEEDS = ("jobprocess",)
 
-AT_ONCE = (
-    128 << 10
-)  # bytes of one write: for larger ones Linux looks for larger folios, at several times the CPU
 WRITTEN = 16 << 20  # bytes that the disk is told of at once
 
 
