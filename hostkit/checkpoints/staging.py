@@ -31,8 +31,7 @@ TRIES = 3  # of a copy that went on from an earlier one and then did not prove w
 POLL = 1.0  # seconds between two looks at the copy's progress
 
 Progress = Callable[[str, int, int], None]
-"""Called with the phase (copy, wait, prove), the bytes there so far, and the bytes in all. Where it has an attribute
-`every`, that is how many seconds lie between two calls amid a copy: each asks the destination."""
+"""Called with the phase (copy, wait, prove), the bytes there so far, and the bytes in all."""
 
 
 class Staged(Value):
@@ -68,13 +67,17 @@ def stage(
     method: Method = "auto",
     keep: int = KEEP,
     by: By = "auto",
+    poll: float = POLL,
 ) -> Staged:
-    """Stage one checkpoint, or find it staged. `plan`: what `plan_stage` returned, where it was shown before."""
+    """Stage one checkpoint, or find it staged. `plan`: what `plan_stage` returned, where it was shown before.
+
+    `poll`: seconds between two calls of `progress` amid the copy, since each asks the destination.
+    """
     began = time.monotonic()
     plan = plan or plan_stage(
         connections, inventory, run, candidate, dest_host, dest_dir, method=method, keep=keep, by=by
     )
-    return _Staging(connections, inventory, plan, progress or _silent, keep).go(began)
+    return _Staging(connections, inventory, plan, progress or _silent, keep, poll).go(began)
 
 
 def _silent(_phase: str, _done: int, _total: int) -> None:
@@ -83,13 +86,20 @@ def _silent(_phase: str, _done: int, _total: int) -> None:
 
 class _Staging:
     def __init__(
-        self, connections: Connections, inventory: Inventory, plan: StagePlan, progress: Progress, keep: int
+        self,
+        connections: Connections,
+        inventory: Inventory,
+        plan: StagePlan,
+        progress: Progress,
+        keep: int,
+        poll: float,
     ) -> None:
         self.connections = connections
         self.inventory = inventory
         self.plan = plan
         self.progress = progress
         self.keep = keep
+        self.poll = poll
         self.tries = 0
 
     def go(self, began: float) -> Staged:
@@ -156,8 +166,7 @@ class _Staging:
             over.set()
 
     def _tell(self, over: threading.Event) -> None:
-        every = float(getattr(self.progress, "every", POLL))
-        while not over.wait(every):
+        while not over.wait(self.poll):
             try:
                 done = int(self._progress().get("arrived", 0))
             except HostkitError:

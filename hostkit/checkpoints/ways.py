@@ -122,8 +122,8 @@ def _relay(connections: Connections, source: str, destination: str) -> Way:
 def _quick(vantage: Transport, route: Route) -> Route:
     """Return the route with AES-GCM before the other ciphers that its ssh would offer anyway, where AES is in hardware.
 
-    For the many bytes of a copy: it takes half the CPU of OpenSSH's first choice, at both ends, and the far one is the
-    training host's. Nothing is offered that was not offered before.
+    For the many bytes of a copy: it costs both ends less CPU than OpenSSH's first choice, and one of the two is the
+    training host. Nothing is offered that was not offered before.
     """
     ciphers = []
     for name, question in route.ssh_questions().items():

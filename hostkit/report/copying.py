@@ -22,12 +22,12 @@ WORDS = {"copy": "copying", "wait": "another command copies it; waiting", "prove
 class Copying:
     """Called with the phase (copy, wait, prove), the bytes that are there, and the bytes in all.
 
-    `say`: prints one line; None: nothing is told at all.
+    `say`: prints one line. `every`: seconds between two calls that are worth it.
     """
 
     def __init__(
         self,
-        say: Callable[[str], None] | None,
+        say: Callable[[str], None],
         *,
         terminal: bool | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -53,8 +53,6 @@ class Copying:
         if fresh:
             self.phase, self.pace = phase, Pace()
         self.pace.at(now, done)
-        if self.say is None:
-            return
         if self.terminal:
             self._draw(done, total)
         elif fresh or now - self.told > TOLD_EVERY - DRAWN_EVERY:  # called at about that pace

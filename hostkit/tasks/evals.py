@@ -46,15 +46,14 @@ def eval_latest(
     if quick and full:
         raise UsageError("--quick and --full exclude each other")
     name = session.choose_eval(eval)
-    chosen = session.inventory.evals[name]
-    session.connections.expect(session.inventory.runs[chosen.run].host, chosen.host)
+    if show_drift:
+        return _drift(session, name)
+    session.connections.expect(session.inventory.runs[session.inventory.evals[name].run].host)
 
     from hostkit.evals.pipeline import Options, Pipeline
     from hostkit.evals.steps import Steps
     from hostkit.report.steps import StepBoard
 
-    if show_drift:
-        return _drift(session, name)
     board = StepBoard(quiet=session.quiet)
     steps = Steps(watch=board.changed)
     board.steps = steps

@@ -113,7 +113,7 @@ def stage(
     )
     if expected.seconds is not None:
         session.say(f"expected: {expected.words}")
-    with Copying(None if session.quiet else session.say) as progress:
+    with Copying(session.say) as progress:
         staged = execute(
             session.connections,
             session.inventory,
@@ -123,6 +123,7 @@ def stage(
             where,
             plan=plan,
             progress=None if session.quiet else progress,
+            poll=progress.every,
         )
     lasted = took(plan, staged)
     if lasted is not None:

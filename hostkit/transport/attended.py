@@ -1,8 +1,8 @@
 """An attendant: a program on a host that runs what it is asked to, so that a second question needs no second login.
 
-Where ssh is run on a hop, or a container is entered, each command costs a login there (a third of a second, and more
-on a busy Proxmox host) and a line in its log. An attendant comes with the first question of a command that has more
-of them, and ends with it. It is only ever a shorter way: where none comes up, each question is asked as ever.
+Where ssh is run on a hop, or a container is entered, each command costs a login there, and a line in its log. An
+attendant comes with the first question of a command that has more of them, and ends with it. It is only ever a
+shorter way: where none comes up, each question is asked as ever.
 """
 
 from __future__ import annotations

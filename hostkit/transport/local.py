@@ -80,7 +80,6 @@ class LocalPipe:
         os.set_blocking(self._in.fileno(), False)
         complaints = process.stderr
         self._tail = Tail(lambda: _read(complaints))
-        self._ending = threading.Lock()
 
     def send(self, data: bytes, until: float | None = None) -> None:
         """Write all of it; see `Pipe`."""
@@ -111,9 +110,16 @@ class LocalPipe:
         """No connection can be lost."""
 
     def close(self) -> None:
-        """End it, and what it has begun in sessions of their own; see `Pipe`."""
-        with self._ending:  # of two threads, one would look for the processes of a pid that is free again
-            _end(self._process, children_too=True)
+        """Let it go; see `Pipe`. Only the process that was started is ended, where it does not end by itself.
+
+        What that has begun in a container hears of it, and sees to its own end, as on any other host.
+        """
+        _let_go(self._process)
+        try:
+            self._process.wait(0.2)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
 
 
 def _read(stream: IO[bytes]) -> bytes:
@@ -188,31 +194,31 @@ def _exchange(
     return bytes(out), bytes(err)
 
 
-def _end(process: subprocess.Popen[bytes], *, children_too: bool = False) -> None:
-    """Leave no descendant of an interrupted command behind: all processes of the session that it was given."""
+def _let_go(process: subprocess.Popen[bytes]) -> None:
+    """Close its streams."""
     for stream in (process.stdin, process.stdout, process.stderr):
         if stream is not None:
             with contextlib.suppress(BrokenPipeError):
                 stream.close()
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Leave no descendant of an interrupted command behind: all processes of the session that it was given."""
+    _let_go(process)
     if process.poll() is None:
         try:
             process.wait(0.2)
         except subprocess.TimeoutExpired:
-            for pid in _session(process.pid, children_too):
+            for pid in _session(process.pid):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             process.wait()
 
 
-def _session(leader: int, children_too: bool) -> list[int]:
-    """Return the pids of a session; `children_too`: also of those that children of its processes lead."""
-    table: dict[int, tuple[int, int]] = {}  # parent and session, by pid
+def _session(leader: int) -> list[int]:
+    pids = [leader]
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError, ValueError, IndexError):
-            fields = stat.read_bytes().rpartition(b")")[2].split()
-            table[int(stat.parent.name)] = int(fields[1]), int(fields[3])
-    own = {leader, *(pid for pid, (_, session) in table.items() if session == leader)}
-    sessions = {leader}
-    if children_too:
-        sessions |= {pid for pid, (parent, session) in table.items() if parent in own and session == pid}
-    return [*own, *(pid for pid, (_, session) in table.items() if session in sessions and pid not in own)]
+            if int(stat.read_bytes().rpartition(b")")[2].split()[3]) == leader:
+                pids.append(int(stat.parent.name))
+    return pids

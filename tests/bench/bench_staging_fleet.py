@@ -43,6 +43,13 @@ class Loop:
     def __init__(self, fleet: Fleet) -> None:
         self.file = fleet.root("ct200") / "workspace/count"
         fleet.sh("ct200", ["sh", "-c", "setsid -f python3 -S - <&0 >/dev/null 2>&1"], stdin=LOOP.encode())
+        found = [pid for pid, words in fleet.processes("ct200").items() if words[1:] == ["-S", "-"]]
+        self.schedstat = fleet.root("ct200") / f"proc/{found[0]}/schedstat"
+
+    def times(self) -> tuple[int, int]:
+        """Return for how long it has run, and waited for a core."""
+        ran, waited = self.schedstat.read_text().split()[:2]
+        return int(ran), int(waited)
 
     def look(self) -> tuple[float, int]:
         while not self.file.exists():
@@ -97,6 +104,7 @@ def main() -> int:
 
         took: dict[str, list[float]] = {"hostkit": [], "rsync": []}
         kept: dict[str, list[float]] = {"hostkit": [], "rsync": []}
+        had: dict[str, list[float]] = {"hostkit": [], "rsync": []}
         for number in range(rounds):
             for way in ("hostkit", "rsync") if number % 2 else ("rsync", "hostkit"):
                 took[way].append(pull(way, f"{way}-{number}"))
@@ -104,15 +112,18 @@ def main() -> int:
         for number in range(rounds):
             for way in ("hostkit", "rsync") if number % 2 else ("rsync", "hostkit"):
                 before = loop.alone()
-                since = loop.look()
+                since, then = loop.look(), loop.times()
                 pull(way, f"{way}-beside-{number}")
-                rate = loop.rate(since)
+                rate, now = loop.rate(since), loop.times()
+                ran, waited = now[0] - then[0], now[1] - then[1]
+                had[way].append(ran / (ran + waited))
                 kept[way].append(2 * rate / (before + loop.alone()))
         print(f"{source.stat().st_size / 2**30:.2f} GiB, {rounds} interleaved rounds, medians")
         for way in took:
             rate = statistics.median(kept[way])
             print(
-                f"  {way:8} {statistics.median(took[way]):6.2f} s   a busy loop in ct200 keeps {rate:.2f} of its rate"
+                f"  {way:8} {statistics.median(took[way]):6.2f} s   a busy loop in ct200 keeps {rate:.3f} of its rate, "
+                f"and has {statistics.median(had[way]):.3f} of the CPU time that it wants"
             )
         pairs = zip(took["rsync"], took["hostkit"], strict=True)
         found = {

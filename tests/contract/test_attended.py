@@ -274,7 +274,7 @@ def here(
     return reach("ct200", attended=True, **chain)
 
 
-def test_on_this_machine_all_that_it_ran_ends_with_it(
+def test_on_this_machine_too_it_sees_to_the_end_of_what_it_ran(
     fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = tmp_path / "pid"

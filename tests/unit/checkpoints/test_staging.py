@@ -295,12 +295,9 @@ def saved_step(ground: Ground, step: int) -> int:
 
 
 def test_progress_is_told(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
-    from hostkit.checkpoints import staging
-
-    monkeypatch.setattr(staging, "POLL", 0.05)
     path = saved(ground.root / "step_1" / "checkpoint.pt", 1)
     stub(ground, monkeypatch, 'sleep 0.5; exec "$RSYNC" "$@"')
-    ground.stage(1)
+    ground.stage(1, poll=0.05)
     phases = {phase for phase, _, _ in ground.told}
     assert phases & {"copy", "prove"}
     assert all(0 <= done <= total == path.stat().st_size for _, done, total in ground.told)

@@ -60,12 +60,6 @@ def test_waiting_for_another_and_proving_are_said_as_such() -> None:
     ]
 
 
-def test_quiet_says_nothing() -> None:
-    with Copying(None, terminal=True) as copying:
-        copying("copy", 1, 2)
-        assert copying.live is None
-
-
 @pytest.mark.parametrize("width", [30, 50, 80])
 def test_on_a_terminal_one_line_is_redrawn_and_gone_at_the_end(
     monkeypatch: pytest.MonkeyPatch, width: int
