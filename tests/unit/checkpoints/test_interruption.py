@@ -120,9 +120,10 @@ def test_when_the_command_ends_the_copy_ends_too_and_what_came_stays_for_the_nex
     (part,) = partial.glob("*/*.pt")
     size = part.stat().st_size
     assert 0 < size < path.stat().st_size
+    # an rsync that is ended may, once in some hundred times, leave a wrong end: then nothing is gone on with
+    good = method == "weights" or part.read_bytes() == path.read_bytes()[:size]
     staged = ground.stage(1, method=method)
-    # an rsync that is ended amid a write may leave something odd: what then does not prove whole is copied anew
-    assert staged.resumed_at in ((size,) if method == "weights" else (size, 0))
+    assert staged.resumed_at == (size if good else 0)
     if method == "full":
         assert Path(staged.path).read_bytes() == path.read_bytes()
 
