@@ -11,7 +11,7 @@ from invoke.exceptions import Exit, ParseError
 from invoke.program import Program
 
 from hostkit.errors import UsageError
-from hostkit.harmless import harmless
+from hostkit.sanitize import harmless
 
 INTERRUPTED = 130
 # Invoke's own flags that mean nothing here: for tasks that run shell commands, which none of ours does

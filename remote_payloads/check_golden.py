@@ -16,13 +16,11 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent / "dflash"))
-
-from blocks import loss_weights
-from ddtree import build_tree, grow
-from draft_config import spread_taps
-from metrics import coverage_streak, rank_exactly, streak
-from refusal import Refused
+from dflash.drafter.config import spread_taps
+from dflash.errors import Refused
+from dflash.evaluation.ddtree import build_tree, grow
+from dflash.evaluation.metrics import coverage_streak, rank_exactly, streak
+from dflash.training.blocks import loss_weights
 
 # Below this relative gap, floating point may order two prefixes the other way round.
 NEAR = Fraction(1, 10**8)

@@ -3,9 +3,9 @@
 from hostkit.checkpoints.choosing import Choice, Ranked, choose, choose_step
 from hostkit.checkpoints.fitting import Fit, fits
 from hostkit.checkpoints.models import Candidate, Contents, Layout
-from hostkit.checkpoints.plan import StagePlan, plan_stage
-from hostkit.checkpoints.reading import inspect_checkpoint
-from hostkit.checkpoints.staging import Staged, stage
+from hostkit.staging.inspect import inspect_checkpoint
+from hostkit.staging.plan import StagePlan, plan_stage
+from hostkit.staging.stage import Staged, stage
 
 __all__ = [
     "Candidate",

@@ -6,7 +6,7 @@ from typing import Any
 
 from hostkit.evals.compare import FEW_PROMPTS
 from hostkit.evals.results import EvalResult
-from hostkit.liveness.words import age
+from hostkit.formatting import age
 
 
 def caveats(result: EvalResult, *, lag: dict[str, Any] | None = None) -> list[str]:

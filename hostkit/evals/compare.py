@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from hostkit.evals.results import EvalResult, PromptResult
-from hostkit.evals.student import interval
+from hostkit.evals.t_interval import interval
 
 FEW_PROMPTS = 5
 # of the settings that hostkit does not know itself: those that move a figure by rounding alone

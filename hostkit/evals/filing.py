@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from hostkit.evals.archive import Archive, Entry, add_later
 from hostkit.evals.compare import compare
+from hostkit.evals.document import document
 from hostkit.evals.record import Record, UnderWay
 from hostkit.evals.results import EvalResult, dump
 from hostkit.evals.steps import Steps
-from hostkit.evals.verdict import document
 from hostkit.inventory.models import Inventory
 from hostkit.liveness.look import look
 

@@ -8,9 +8,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from hostkit.checkpoints import Candidate, Choice, Contents, Fit, Layout, choose, fits, inspect_checkpoint
-from hostkit.checkpoints.plan import marker_of
 from hostkit.errors import DataError, UnreachableError
 from hostkit.inventory.models import Inventory
+from hostkit.staging.plan import marker_of
 
 if TYPE_CHECKING:
     from hostkit.liveness.status import TrainStatus

@@ -12,7 +12,7 @@ from typing import Any
 
 from hostkit.bundled import bundled
 from hostkit.transport.base import Transport
-from hostkit.transport.program import run_program
+from hostkit.transport.programs.run import run_program
 
 _TEXT_LIMIT = 1 << 18
 INSTALLED = (
@@ -61,8 +61,9 @@ class Drift:
 
 def dflash() -> Harness:
     """Return the bundled DFlash harness: its modules and prompts."""
-    folder = bundled("remote_payloads") / "dflash"
-    names = sorted(p.name for p in folder.iterdir() if p.suffix in (".py", ".jsonl") and p.is_file())
+    folder = bundled("remote_payloads")
+    modules = (path for path in (folder / "dflash").rglob("*") if path.suffix in (".py", ".jsonl"))
+    names = sorted(["eval_drafter.py", "preflight.py", *(str(path.relative_to(folder)) for path in modules)])
     return Harness(folder, tuple(names))
 
 

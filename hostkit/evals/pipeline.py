@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from hostkit import __version__
 from hostkit.checkpoints import Candidate, StagePlan, plan_stage, stage
-from hostkit.checkpoints.timing import EVENT, took
 from hostkit.errors import (
     BusyError,
     CannotCreateError,
@@ -37,12 +36,13 @@ from hostkit.evals.record import Record, UnderWay
 from hostkit.evals.request import Places, Sample, evaluation_id
 from hostkit.evals.results import EvalResult
 from hostkit.evals.steps import Steps
+from hostkit.formatting import size
 from hostkit.inventory.models import Inventory
 from hostkit.jobs import JobSpec, JobState, Need, Protected, check, inspect, launch, list_jobs, protect
 from hostkit.journal import Journal
 from hostkit.liveness.look import look
-from hostkit.liveness.words import size
 from hostkit.plan import Plan
+from hostkit.staging.timing import EVENT, took
 
 if TYPE_CHECKING:
     from hostkit.liveness.status import TrainStatus

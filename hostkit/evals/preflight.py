@@ -9,9 +9,9 @@ from typing import Any
 from hostkit.errors import ConfigError, DataError, RefusedError
 from hostkit.evals.harness import INSTALLED, Harness, drift
 from hostkit.evals.request import Places
+from hostkit.formatting import size
 from hostkit.inventory.models import Eval, Host
 from hostkit.jobs import install_files
-from hostkit.liveness.words import size
 from hostkit.transport.base import Transport
 
 BUDGET = 120.0  # seconds; it reads config files and headers, and asks the API once

@@ -12,9 +12,9 @@ from hostkit.evals.request import Places
 from hostkit.inventory.models import Host
 from hostkit.jobs import install_files
 from hostkit.transport.base import Transport
-from hostkit.transport.program import run_program
+from hostkit.transport.programs.run import run_program
 
-BUNDLED = "prompts.jsonl"
+BUNDLED = "dflash/data/prompts.jsonl"
 
 
 @dataclass(frozen=True)

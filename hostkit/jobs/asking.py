@@ -10,7 +10,7 @@ from hostkit.errors import CannotCreateError, DataError, ProtocolError, RefusedE
 from hostkit.inventory.models import Host
 from hostkit.jobs.models import JobSpec, JobState
 from hostkit.transport.base import Transport
-from hostkit.transport.program import run_program
+from hostkit.transport.programs.run import run_program
 
 _READING = {"inspect", "poll", "list", "fetch", "facts"}  # asked once more when the connection was lost
 _WRITING = {
@@ -41,7 +41,7 @@ def ask(
     reply = run_program(
         transport,
         host.python,
-        "supervisor",
+        "job_control",
         request,
         timeout=timeout,
         stdin=stdin,

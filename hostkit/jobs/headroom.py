@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pydantic import BaseModel, ConfigDict, Field
 
 from hostkit.errors import RefusedError
-from hostkit.liveness.words import size
+from hostkit.formatting import size
 
 GIB = 2**30
 

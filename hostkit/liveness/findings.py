@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict
 
+from hostkit.formatting import age, moment, size
 from hostkit.inventory.models import Run
 from hostkit.liveness.logs import LogReading
 from hostkit.liveness.progress import Progress
 from hostkit.liveness.readings import SKEW, ProcessFacts, Reading
 from hostkit.liveness.seen import Seen
-from hostkit.liveness.words import age, moment, size
 
 INODES = 16  # a save makes a folder and a few files
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hostkit.formatting import age
 from hostkit.inventory.models import Run
 from hostkit.liveness.readings import ProcessFacts, Reading
-from hostkit.liveness.words import age
 
 
 @dataclass(frozen=True)

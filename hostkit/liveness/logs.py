@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from hostkit.harmless import clean
 from hostkit.inventory.models import Log
 from hostkit.liveness.times import Moment, clock_of, moment_in
+from hostkit.sanitize import clean
 
 _NUMBER = r"\d[\d,_]*"
 _STEP = re.compile(

@@ -6,7 +6,6 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from hostkit.errors import DataError, HostkitError, RefusedError, UnreachableError
-from hostkit.harmless import one_line
 from hostkit.inventory.models import Inventory, Run
 from hostkit.liveness import history
 from hostkit.liveness.readings import Reading, reading_of
@@ -14,7 +13,8 @@ from hostkit.liveness.seen import Before, Seen
 from hostkit.liveness.status import HopStatus, HostStatus, TrainStatus, last_known, status_of
 from hostkit.liveness.verdict import Judgement, judge
 from hostkit.liveness.verdicts import EXITS, UNKNOWN
-from hostkit.transport.program import run_program
+from hostkit.sanitize import one_line
+from hostkit.transport.programs.run import run_program
 from hostkit.transport.route import Route
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from hostkit.formatting import age, moment
 from hostkit.identity import Identity
 from hostkit.inventory.models import Run
 from hostkit.journal import masked
@@ -14,7 +15,6 @@ from hostkit.liveness.progress import Progress, Save
 from hostkit.liveness.readings import ProcessFacts, Reading
 from hostkit.liveness.seen import Seen
 from hostkit.liveness.verdict import Judgement
-from hostkit.liveness.words import age, moment
 from hostkit.strictjson import finite
 
 SCHEMA = "hostkit.train-status/1"

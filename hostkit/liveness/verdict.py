@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from hostkit.harmless import one_line
 from hostkit.inventory.models import Run
-from hostkit.liveness.absent import without_process
 from hostkit.liveness.findings import Finding, Look, findings
 from hostkit.liveness.groups import Group
-from hostkit.liveness.living import with_process
 from hostkit.liveness.logs import LogReading, parse
+from hostkit.liveness.process_found import with_process
+from hostkit.liveness.process_missing import without_process
 from hostkit.liveness.progress import Progress, measure
 from hostkit.liveness.readings import SKEW, ProcessFacts, Reading
 from hostkit.liveness.seen import Seen
 from hostkit.liveness.verdicts import EXITS, UNKNOWN
+from hostkit.sanitize import one_line
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ _HERE = Path(__file__).parent
 
 def install(root: Root) -> None:
     """Give the training host its copy of the payload, beside which a user's own trainer would stand."""
-    source = bundled("remote_payloads") / "dflash"
+    source = bundled("remote_payloads")
     shutil.copytree(
         source, root.trainer.parent, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__")
     )

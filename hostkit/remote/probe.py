@@ -16,11 +16,10 @@ import sys
 import time
 from typing import Any, Dict, List, Optional
 
-import completeness
-import logtail
-import processes
+from checkpoint import completeness
+from run import log as run_log
+from run import processes
 
-NEEDS = ("completeness", "processes", "logtail")
 CANDIDATES = 64
 WORDS, LETTERS = 48, 300  # of an argv
 GPU_SECONDS = 4.0
@@ -126,14 +125,14 @@ def _run(run: Dict[str, Any], rows: processes.Rows, now: Dict[str, Any]) -> Dict
     found = processes.find(rows, run.get("process") or {}, run.get("last"), now)
     pids = [row["pid"] for row in found["processes"]]
     path = (run.get("log") or {}).get("path")
-    log = logtail.log(path, pids, (run.get("log") or {}).get("known"))
+    log = run_log.log(path, pids, (run.get("log") or {}).get("known"))
     writers: List[int] = []
     if not pids and log["path"]:
         titled = [row["pid"] for row in found["titles"]]  # first, should the time not be enough for all
         others = titled + [
             pid for pid in rows if pid != os.getpid() and rows[pid]["argv"] and pid not in titled
         ]
-        writers = logtail.writers(log["path"], others, 1.0, time.monotonic)
+        writers = run_log.writers(log["path"], others, 1.0, time.monotonic)
     titles = [
         row
         for row in found["titles"]
@@ -176,7 +175,7 @@ def _works_at(pid: int, run: Dict[str, Any]) -> bool:
         script = "" if cwd != os.path.dirname(os.path.realpath(script)) else script
     if cwd and script and os.path.exists(os.path.join(cwd, script)):
         return True
-    files = (logtail.open_logs(pid) or []) if root else []
+    files = (run_log.open_logs(pid) or []) if root else []
     return any(one["path"].startswith(os.path.realpath(str(root)) + "/") for one in files)
 
 

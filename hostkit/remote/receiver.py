@@ -16,23 +16,10 @@ import stat
 import time
 from typing import Any, Callable, ContextManager
 
-import copy_tools
-import low_priority
-import receiver_copy
-import receiver_keep
-import slow_lane
-import torchzip_verify
-from receiver_place import MANIFEST, Claim, Place, RefusedError, room
-
-NEEDS = (
-    "copy_tools",
-    "low_priority",
-    "receiver_copy",
-    "receiver_keep",
-    "receiver_place",
-    "slow_lane",
-    "torchzip_verify",
-)
+from checkpoint import verify
+from host import copy_cgroup, priority, tools
+from transfer import receive, retention
+from transfer.staging_dir import MANIFEST, Claim, Place, RefusedError, room
 
 
 def prepare(place: Place, request: dict[str, Any]) -> dict[str, Any]:
@@ -40,10 +27,10 @@ def prepare(place: Place, request: dict[str, Any]) -> dict[str, Any]:
     going = []
     if "keep" in request:
         of = (place.folder, place.name, request["run"], request["keep"], request.get("state"))
-        going = receiver_keep.going(*of)
+        going = retention.going(*of)
     return {
         "going": going,
-        "tools": copy_tools.tools(),
+        "tools": tools.tools(),
         "room": room(place.folder),
         "arrived": place.arrived(),
         "holder": place.holder(),
@@ -55,14 +42,14 @@ def prepare(place: Place, request: dict[str, Any]) -> dict[str, Any]:
 def copied(copy: Callable[..., dict[str, Any]], place: Place, request: dict[str, Any]) -> dict[str, Any]:
     """Copy and prove, as the only one. Nothing is at the final name yet."""
     with _humble(), Claim(place) as claim:
-        receiver_copy.ready(place, request)
+        receive.ready(place, request)
         return copy(place, request, claim)
 
 
 def attend(request: dict[str, Any]) -> None:
     """Take what a carrier brings, answer it, and end."""
     with _humble():
-        receiver_copy.attend(request)
+        receive.attend(request)
     os._exit(0)  # without waiting for who listens
 
 
@@ -78,13 +65,13 @@ def publish(place: Place, request: dict[str, Any]) -> dict[str, Any]:
         path = os.path.join(place.partial, MANIFEST)
         with open(path, "w", encoding="utf-8") as file:
             json.dump(manifest, file, indent=1)
-        torchzip_verify.flush(path)
-        torchzip_verify.flush(place.partial)
+        verify.flush(path)
+        verify.flush(place.partial)
         if os.path.lexists(place.final):
             _put_aside(place, request.get("state"))
         os.rename(place.partial, place.final)
-        torchzip_verify.flush(place.folder)
-        removed = receiver_keep.prune(
+        verify.flush(place.folder)
+        removed = retention.prune(
             place.folder, place.name, str(manifest["run"]), request["keep"], request.get("state")
         )
     return {"path": place.final, "removed": removed, "manifest": manifest}
@@ -94,7 +81,7 @@ def _put_aside(place: Place, state: str | None) -> None:
     """Free the final name: what is unproven goes unless somebody reads it; a link or a file is not ours to remove."""
     aside = "%s.old-%d" % (place.partial, time.time_ns())
     os.rename(place.final, aside)
-    if not os.path.islink(aside) and not receiver_keep.users(place.final, aside, state):
+    if not os.path.islink(aside) and not retention.users(place.final, aside, state):
         shutil.rmtree(aside, ignore_errors=True)  # which does nothing to a file
 
 
@@ -116,7 +103,7 @@ def _disproof(place: Place, manifest: dict[str, Any]) -> str | None:
         try:
             if not stat.S_ISREG(os.lstat(path).st_mode):
                 return "%s is no regular file" % one["name"]
-            found = torchzip_verify.prove(path, False)
+            found = verify.prove(path, False)
         except OSError as error:
             return "%s: %s" % (one["name"], error.strerror)
         if found["sha256"] != one["sha256"]:
@@ -133,8 +120,8 @@ def discard(place: Place) -> dict[str, Any]:
 
 def _humble() -> ContextManager[Any]:
     """Take the lowest place for CPU and disk: the destination may be a machine that the run is on as well."""
-    low_priority.take()
-    return slow_lane.entered()
+    priority.take()
+    return copy_cgroup.entered()
 
 
 def serve(request: dict[str, Any]) -> dict[str, Any]:
@@ -147,9 +134,9 @@ def serve(request: dict[str, Any]) -> dict[str, Any]:
         if op == "progress":
             return {"arrived": place.arrived(), "holder": place.holder()}
         if op == "receive":
-            return copied(receiver_copy.receive, place, request)
+            return copied(receive.receive, place, request)
         if op == "pull":
-            return copied(receiver_copy.pull, place, request)
+            return copied(receive.pull, place, request)
         if op == "publish":
             return publish(place, request)
         if op == "prove":
@@ -158,4 +145,4 @@ def serve(request: dict[str, Any]) -> dict[str, Any]:
     except RefusedError as why:
         return dict(why.more, refused=why.code, what=str(why))
     except OSError as error:
-        return receiver_copy.refusal(error, request)
+        return receive.refusal(error, request)

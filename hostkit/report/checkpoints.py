@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from hostkit.checkpoints.plan import KEEP
-from hostkit.harmless import one_line
-from hostkit.liveness.words import age as age_words
-from hostkit.liveness.words import size
+from hostkit.formatting import age as age_words
+from hostkit.formatting import size
+from hostkit.sanitize import one_line
+from hostkit.staging.plan import KEEP
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from hostkit.checkpoints import Staged, StagePlan
-    from hostkit.checkpoints.timing import Expected
     from hostkit.evals.overview import Overview, Row
+    from hostkit.staging.timing import Expected
 
 
 def show_overview(console: Console, seen: Overview) -> None:

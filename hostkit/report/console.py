@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from hostkit.harmless import harmless
+from hostkit.sanitize import harmless
 
 if TYPE_CHECKING:
     from rich.console import Console

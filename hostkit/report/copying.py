@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from hostkit.checkpoints.timing import Pace
-from hostkit.liveness.words import age, size
+from hostkit.formatting import age, size
+from hostkit.staging.timing import Pace
 
 if TYPE_CHECKING:
     from rich.live import Live

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hostkit.harmless import one_line
-from hostkit.liveness.words import age, size
+from hostkit.formatting import age, size
 from hostkit.report.console import harmless_document, remote
+from hostkit.sanitize import one_line
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hostkit.liveness.words import age, moment, rate, size
+from hostkit.formatting import age, moment, rate, size
 from hostkit.report.console import harmless
 
 if TYPE_CHECKING:

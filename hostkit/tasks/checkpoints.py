@@ -49,7 +49,7 @@ def _inside(
 ) -> tuple[dict[str, tuple[int | None, int | None]], dict[str, str]]:
     """Return step inside and bytes of weights of the complete checkpoints, by path; and why of those that are torn."""
     from hostkit.checkpoints import Layout
-    from hostkit.checkpoints.reading import summaries
+    from hostkit.staging.inspect import summaries
 
     saved, host = session.inventory.runs[run].checkpoints, session.inventory.runs[run].host
     paths = [one.candidate.path for one in choice.ranked if one.candidate.complete]

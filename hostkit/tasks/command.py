@@ -19,7 +19,7 @@ from invoke.exceptions import Exit
 from invoke.tasks import Task
 
 from hostkit.errors import CannotCreateError, HostkitError, Interrupted, UsageError
-from hostkit.harmless import harmless
+from hostkit.sanitize import harmless
 from hostkit.strictjson import dumps
 from hostkit.tasks.streams import mend, silence_stdout
 

@@ -117,7 +117,7 @@ def _hop(hop: Hop, index: int, route: Route) -> dict[str, str]:
 def _alias(hop: Hop) -> str:
     """Return an alias with what this machine's OpenSSH makes of it."""
     from hostkit.errors import HostkitError
-    from hostkit.transport.resolve import resolve
+    from hostkit.transport.ssh.resolve import resolve
 
     try:
         end = resolve(hop)

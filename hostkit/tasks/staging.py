@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hostkit.checkpoints import Candidate, Choice, StagePlan
-    from hostkit.checkpoints.timing import Expected
-    from hostkit.checkpoints.ways import By
     from hostkit.liveness.status import TrainStatus
+    from hostkit.staging.timing import Expected
+    from hostkit.staging.transfer_route import By
 
 JOURNAL_LINES = 5_000  # of the newest, in which a staging over the same route is looked for
 GOING = "a copy that has begun reads it to its end all the same, one that is cut then cannot go on"
@@ -66,12 +66,12 @@ def stage(
 
     from hostkit.checkpoints import plan_stage
     from hostkit.checkpoints import stage as execute
-    from hostkit.checkpoints.timing import EVENT, expect, took
-    from hostkit.checkpoints.ways import find_way
     from hostkit.evals.finding import choice_of
     from hostkit.journal import Journal
     from hostkit.liveness.look import look
     from hostkit.report.copying import Copying
+    from hostkit.staging.timing import EVENT, expect, took
+    from hostkit.staging.transfer_route import find_way
 
     session.say(f"looking at {run} …")
     way = find_way(session.connections, session.inventory, source, host, carrier)

@@ -25,7 +25,7 @@ def host_trust(session: Session, host: str, fingerprint: str) -> Outcome:
 
     Example: hostkit host-trust ct129 --fingerprint SHA256:…
     """
-    from hostkit.transport.trust import accept
+    from hostkit.transport.host_trust import accept
 
     accepted = accept(session.connections, host, fingerprint, dry_run=session.dry_run)
     document: dict[str, Any] = {

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Self
 
 from hostkit.errors import LostError
 from hostkit.inventory.models import Host, Inventory
-from hostkit.transport.attended import Attendant
 from hostkit.transport.base import Transport
 from hostkit.transport.framed import FramedTransport
 from hostkit.transport.line import Line
 from hostkit.transport.local import LocalLine
+from hostkit.transport.multiplex import Attendant
 from hostkit.transport.route import Hop, Route
 
 if TYPE_CHECKING:
-    from hostkit.transport.fabric import HopLine
+    from hostkit.transport.ssh.hop import HopLine
 
 THIS_MACHINE = "this machine"
 
@@ -86,7 +86,7 @@ class Connections:
 
     def line(self, chain: tuple[Hop, ...]) -> HopLine:
         """Return the shared line to the last hop of a chain; nothing is connected yet."""
-        from hostkit.transport.fabric import HopLine  # fabric costs 130 ms: only where ssh is used
+        from hostkit.transport.ssh.hop import HopLine  # fabric costs 130 ms: only where ssh is used
 
         with self._lock:
             if self._closed:  # a thread that is left over logs in nowhere any more

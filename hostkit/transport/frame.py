@@ -18,7 +18,7 @@ import secrets
 from dataclasses import dataclass, field
 
 from hostkit.errors import ProtocolError, UsageError
-from hostkit.harmless import one_line
+from hostkit.sanitize import one_line
 
 KILL_AFTER = 2  # seconds between SIGTERM and SIGKILL on the far side
 ADDED_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

@@ -7,12 +7,12 @@ from types import TracebackType
 from typing import Self
 
 from hostkit.errors import CannotCreateError, DataError, LostError, RemoteTimeoutError
-from hostkit.harmless import one_line
-from hostkit.transport.attended import Attendant
+from hostkit.sanitize import one_line
 from hostkit.transport.base import Completed
-from hostkit.transport.complaints import explain, explain_cut
+from hostkit.transport.diagnose import explain, explain_cut
 from hostkit.transport.frame import KILL_AFTER, Frame
 from hostkit.transport.line import MOST, Budget, Line
+from hostkit.transport.multiplex import Attendant
 from hostkit.transport.route import Route
 
 SLACK = 5.0  # seconds beyond the far side's own timeout before this side gives up

@@ -16,7 +16,7 @@ from typing import IO
 
 from hostkit.errors import RemoteTimeoutError, UnreachableError
 from hostkit.transport.line import Budget, Finished, Pipe, flooded
-from hostkit.transport.tail import Tail
+from hostkit.transport.stderr_tail import Tail
 
 _CHUNK = 1 << 16
 

@@ -16,8 +16,8 @@ import time
 
 import payload_models as models
 import torch
-from anchors import choose_anchors
-from evaluate import Evaluator
+from dflash.evaluation.anchors import choose_anchors
+from dflash.evaluation.evaluator import Evaluator
 
 ANCHORS = 30
 # hidden, draft layers, vocabulary, block, prompt, response

@@ -11,7 +11,7 @@ import time
 
 import payload_models as models
 import torch
-from ddtree import build_tree
+from dflash.evaluation.ddtree import build_tree
 
 BUDGETS = [16, 32, 64, 128, 256, 512, 1024]
 

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import payload_models as models
 import torch
-import feature_files
-from draft_config import spread_taps
-from references import Reference
+from dflash.data import reference_features
+from dflash.drafter.config import spread_taps
+from dflash.data.references import Reference
 
 PROMPT, RESPONSE = 180, 520
 
@@ -37,8 +37,8 @@ def main() -> int:
             began = time.process_time()
             target.model(input_ids=ids, use_cache=False)
             middle = time.process_time()
-            features = feature_files.compute(target, reference, taps)
-            feature_files.write(Path(folder) / "p.safetensors", features, {})
+            features = reference_features.compute(target, reference, taps)
+            reference_features.write(Path(folder) / "p.safetensors", features, {})
             end = time.process_time()
             if turn:
                 bare.append(middle - began)

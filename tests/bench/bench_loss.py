@@ -17,14 +17,14 @@ import time
 import payload_models as models
 import torch
 import torch.nn.functional as F
-from blocks import Blocks, loss_weights, make_blocks
-from drafter import Drafter
-from loss import block_loss
-from samples import Sample
-from seeds import generator
+from dflash.training.blocks import Blocks, loss_weights, make_blocks
+from dflash.drafter.model import Drafter
+from dflash.training.loss import block_loss
+from dflash.data.samples import Sample
+from dflash.data.seeds import generator
 from torch import Tensor
-from trainer import DraftLoss, Recipe, Trainer
-from vocabulary import Vocabulary
+from dflash.training.trainer import DraftLoss, Recipe, Trainer
+from dflash.target.embeddings import Vocabulary
 
 VOCAB, HIDDEN, BLOCKS, DRAFTED = 150_000, 256, 64, 15
 

@@ -86,11 +86,11 @@ def make(path: Path, mebibytes: int) -> int:
 def resident(path: Path) -> int:
     """Return how many bytes of a file are in memory (cachestat, else mincore)."""
     sys.path.insert(0, str(REMOTE))
-    import torchzip_polite
+    from host import page_cache
 
     descriptor = os.open(path, os.O_RDWR)
     try:
-        found = torchzip_polite._residency(descriptor)(0, path.stat().st_size)
+        found = page_cache._residency(descriptor)(0, path.stat().st_size)
         return int(found or 0) * os.sysconf("SC_PAGESIZE")
     finally:
         os.close(descriptor)

@@ -6,12 +6,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "remote_payloads" / "dflash"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "remote_payloads"))
 
 import torch
-from draft_config import DraftConfig, spread_taps
-from drafter import Drafter
-from target import Target
+from dflash.drafter.config import DraftConfig, spread_taps
+from dflash.drafter.model import Drafter
+from dflash.target.model import Target
 
 
 def heads(hidden: int) -> dict[str, int]:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from hostkit.errors import LostError, RemoteTimeoutError, UnreachableError, UsageError
-from hostkit.transport import attended
+from hostkit.transport import multiplex
 from hostkit.transport.base import Transport
 from hostkit.transport.connections import Connections
 from hostkit.transport.local import LocalPipe
@@ -107,7 +107,7 @@ def test_where_something_else_stands_for_python_each_question_is_asked_by_itself
     chain = hosts(fleet, **brief)
     chain["ct129"] |= brief
     chain["ct200"] |= brief | {"python": str(stand_in)}
-    monkeypatch.setattr(attended, "COMES", 0.0)
+    monkeypatch.setattr(multiplex, "COMES", 0.0)
     with reach("ct200", attended=True, **chain) as transport:
         assert transport.run(["echo", "a"]).text() == "a\n"
 
@@ -296,7 +296,7 @@ def test_a_container_that_hangs_costs_its_budget_once(
         hangs.write_text("#!/bin/sh\nexec sleep 30\n")
         hangs.chmod(0o755)
         monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-        monkeypatch.setattr(attended, "COMES", 0.0)
+        monkeypatch.setattr(multiplex, "COMES", 0.0)
         began = time.monotonic()
         with pytest.raises(RemoteTimeoutError) as caught:
             transport.run(["true"], timeout=60)

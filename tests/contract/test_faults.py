@@ -25,7 +25,7 @@ from hostkit.errors import (
 )
 from hostkit.transport.base import Transport
 from hostkit.transport.connections import Connections
-from hostkit.transport.program import run_program
+from hostkit.transport.programs.run import run_program
 
 from .reaching import PATIENT, QUICK, SOON, client, reach, until
 from .servers import Fleet, Server, inventory

@@ -17,7 +17,7 @@ from tests.fleet.processes import until
 from tests.fleet.saves import ROOT, inside
 from tests.fleet.training import LOG, Training
 
-PAYLOAD = CHECKOUT / "remote_payloads/dflash"
+PAYLOAD = CHECKOUT / "remote_payloads"
 TRAINER = "/workspace/trainer/train_drafter.py"
 TARGET = "/models/tiny"
 TRIGGER = "/workspace/SAVE_NOW"

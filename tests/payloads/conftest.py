@@ -15,8 +15,7 @@ import pytest
 
 DATA = Path(__file__).parent / "data"
 PAYLOADS = Path(__file__).resolve().parents[2] / "remote_payloads"
-DFLASH = PAYLOADS / "dflash"
-sys.path.insert(0, str(DFLASH))
+sys.path.insert(0, str(PAYLOADS))
 
 import torch  # noqa: E402 - the payloads are importable from here on
 
@@ -27,7 +26,7 @@ class Script:
     """Runs a payload script in its own process and reads its JSON lines."""
 
     def __init__(self, name: str, *argv: object) -> None:
-        self.argv = [sys.executable, str(DFLASH / name), *map(str, argv)]
+        self.argv = [sys.executable, str(PAYLOADS / name), *map(str, argv)]
         self.env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | {"HF_HUB_OFFLINE": "1"}
 
     def run(self, timeout: float = 170) -> tuple[int, list[dict[str, Any]], str]:
@@ -55,7 +54,7 @@ def fixture_a() -> Path:
 @pytest.fixture(scope="session")
 def target_folder(fixture_a: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The trained target of fixture A with a byte tokenizer beside it, as a host would have it."""
-    import byte_tokenizer
+    from dflash.tiny import byte_tokenizer
 
     folder = tmp_path_factory.mktemp("models") / "target"
     shutil.copytree(fixture_a / "target", folder)
@@ -65,7 +64,7 @@ def target_folder(fixture_a: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture(scope="session")
 def target(target_folder: Path) -> Any:
-    from target import Target
+    from dflash.target.model import Target
 
     return Target.load(target_folder, torch.float32)
 
@@ -77,7 +76,7 @@ def drafter_folder(fixture_a: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def drafter(drafter_folder: Path) -> Any:
-    from drafter_files import load_drafter
+    from dflash.drafter.loading import load_drafter
 
     return load_drafter(drafter_folder).drafter
 
@@ -85,9 +84,9 @@ def drafter(drafter_folder: Path) -> Any:
 @pytest.fixture(scope="session")
 def samples_file(target: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Sixteen responses that the target sampled, as training data."""
-    import samples
-    from corpus import split
-    from generate import sample_responses
+    from dflash.data import samples
+    from dflash.target.greedy import sample_responses
+    from dflash.tiny.stdlib_corpus import split
 
     text = b"\n".join(split()[0][:20])
     prompts = [list(text[at : at + 16]) for at in range(0, 16 * 900, 900)]
@@ -101,9 +100,9 @@ def sampled_prompts(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path]
     """Makes references that a target samples at 0.7 after held-out text: greedy ones of tiny targets loop."""
 
     def make(folder: Path) -> Path:
-        from corpus import split
-        from generate import sample_responses
-        from target import Target
+        from dflash.target.greedy import sample_responses
+        from dflash.target.model import Target
+        from dflash.tiny.stdlib_corpus import split
 
         text = b"\n".join(split()[1])
         prompts = [list(text[at : at + 32]) for at in range(500, 500 + 32 * 3000, 3000)]
@@ -122,7 +121,7 @@ def sampled_prompts(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path]
 @pytest.fixture(scope="session")
 def small_config() -> Any:
     """A drafter config that fits no real target: two full layers, GQA, block of 6."""
-    from draft_config import DraftConfig
+    from dflash.drafter.config import DraftConfig
 
     return DraftConfig(
         hidden_size=32,
@@ -143,7 +142,7 @@ def small_config() -> Any:
 @pytest.fixture
 def prompts_file(tmp_path: Path) -> Path:
     """Plain text of two domains, as the trained target has seen some of."""
-    from corpus import split
+    from dflash.tiny.stdlib_corpus import split
 
     texts = [t.decode("utf-8", "replace") for t in split()[1]]
     entries = [

@@ -5,12 +5,13 @@ from pathlib import Path
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "remote_payloads" / "dflash"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "remote_payloads"))
 
-from ddtree import build_tree
 from decode import draft_block, speculate, speculate_tree
-from drafter_files import load_drafter as load
-from target import Target
+
+from dflash.drafter.loading import load_drafter as load
+from dflash.evaluation.ddtree import build_tree
+from dflash.target.model import Target
 
 
 def load_drafter(folder):

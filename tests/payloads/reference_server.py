@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from generate import greedy
-from samples import render
+from dflash.data.samples import render
+from dflash.target.greedy import greedy
 
 EXTRAS = {"return_token_ids", "skip_special_tokens"}
 

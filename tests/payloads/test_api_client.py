@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-import api_client
-from api_client import Api, Rejected, Unanswered
-from refusal import Refused
+from dflash.data import api_client
+from dflash.data.api_client import Api, Rejected, Unanswered
+from dflash.errors import Refused
 
 Reply = bytes | Callable[[socket.socket], None]
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import eval_drafter
-from evaluate import Evaluator
+from dflash.evaluation.evaluator import Evaluator
 
 Eval = Callable[..., list[dict[str, Any]]]
 FIGURES = (
@@ -99,9 +99,9 @@ def test_nothing_is_loaded_where_every_prompt_has_its_record(
     evaluate()
     whole = figures(tmp_path)
     measured.clear()
-    import eval_run
+    from dflash.evaluation import run as evaluation_run
 
-    monkeypatch.setattr(eval_run.Vocabulary, "read", lambda *_: pytest.fail("the head was read"))
+    monkeypatch.setattr(evaluation_run.Vocabulary, "read", lambda *_: pytest.fail("the head was read"))
     evaluate()
     assert measured == []
     assert figures(tmp_path) == whole

@@ -7,9 +7,9 @@ import math
 import pytest
 import torch
 
-from blocks import default_gamma, loss_weights, make_blocks
-from samples import Sample
-from seeds import DataOrder, generator
+from dflash.data.samples import Sample
+from dflash.data.seeds import DataOrder, generator
+from dflash.training.blocks import default_gamma, loss_weights, make_blocks
 
 
 def sample(length: int, first: int, last: int | None = None) -> Sample:

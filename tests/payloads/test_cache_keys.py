@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from cache_keys import feature_file, feature_key, reference_file, reference_key
-from prompts import Prompt
+from dflash.data.cache_keys import feature_file, feature_key, reference_file, reference_key
+from dflash.data.prompts import Prompt
 
 TARGET = {"fingerprint": "f", "vocab_sha256": "v", "template_sha256": "t"}
 

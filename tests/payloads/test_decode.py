@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 import torch
 
-from decode import speculate, speculate_tree
-from drafter import Drafter
-from evaluate import Evaluator
-from generate import greedy
-from references import Reference
-from target import Target
+from dflash.data.references import Reference
+from dflash.drafter.model import Drafter
+from dflash.evaluation.evaluator import Evaluator
+from dflash.target.greedy import greedy
+from dflash.target.model import Target
+
+from .decode import speculate, speculate_tree
 
 PROMPTS = [b"def close(self):\n    ", b"import", b"    for name in sorted(names):\n", b"# The "]
 
@@ -66,7 +67,7 @@ def test_the_stop_token_is_kept_and_nothing_after_it(target: Target, drafter: Dr
 def test_the_simulated_loop_equals_the_real_one_on_100_sequences(
     target: Target, drafter: Drafter, record_property: Any
 ) -> None:
-    from corpus import split
+    from dflash.tiny.stdlib_corpus import split
 
     text = b"\n".join(split()[1])
     rounds = 0

@@ -234,7 +234,7 @@ def test_targets_of_other_families_have_the_same_features(
 
 
 def test_a_drafter_in_bf16_stays_near_the_definition(tmp_path: Path) -> None:
-    from drafter_files import load_drafter
+    from dflash.drafter.loading import load_drafter
 
     shape = {
         **EDGE,

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from draft_config import DraftConfig, spread_taps
-from refusal import Refused
+from dflash.drafter.config import DraftConfig, spread_taps
+from dflash.errors import Refused
 
 
 @pytest.fixture

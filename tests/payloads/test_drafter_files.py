@@ -13,14 +13,14 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-import checkpoint
-from belonging import misfits
-from draft_config import DraftConfig
-from drafter import Drafter
-from drafter_files import export, load_drafter, read_drafter
-from drafter_places import config_without_torch
-from plain_pickle import plain_values
-from refusal import Refused
+from dflash.drafter import checkpoint
+from dflash.drafter.config import DraftConfig
+from dflash.drafter.loading import export, load_drafter, read_drafter
+from dflash.drafter.locate import config_without_torch
+from dflash.drafter.model import Drafter
+from dflash.drafter.plain_pickle import plain_values
+from dflash.errors import Refused
+from dflash.evaluation.compatibility import misfits
 
 
 @pytest.fixture

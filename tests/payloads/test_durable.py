@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from durable import require_place
+from dflash.files import require_place
 
 
 def test_two_that_try_the_same_place_at_once_do_not_take_it_from_each_other(tmp_path: Path) -> None:

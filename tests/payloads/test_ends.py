@@ -14,19 +14,18 @@ from typing import Any
 import pytest
 import torch
 
-import checkpoint
-import durable
-import progress
-from refusal import Refused
+from dflash import events, files
+from dflash.drafter import checkpoint
+from dflash.errors import Refused
 
-from .conftest import DFLASH
+from .conftest import PAYLOADS
 
 
 def ended(fault: BaseException, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, Any], str]:
     def work() -> int:
         raise fault
 
-    status = progress.guarded(work)
+    status = events.guarded(work)
     said = capsys.readouterr()
     (event,) = [json.loads(line) for line in said.out.splitlines()]
     assert event.pop("event") == "error"
@@ -86,7 +85,7 @@ raise SystemExit(progress.guarded(work))
 
 
 def test_work_goes_on_when_nobody_reads_its_output_any_more(tmp_path: Path) -> None:
-    argv = [sys.executable, "-c", SPEAKS, str(DFLASH), str(tmp_path / "out")]
+    argv = [sys.executable, "-c", SPEAKS, str(PAYLOADS), str(tmp_path / "out")]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
         assert run.stdout.readline()
         run.stdout.close()
@@ -97,7 +96,7 @@ def test_work_goes_on_when_nobody_reads_its_output_any_more(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("closed", [True, False])
 def test_output_that_is_closed_or_knows_only_ascii_is_no_fault(tmp_path: Path, closed: bool) -> None:
-    argv = [sys.executable, "-c", SPEAKS, str(DFLASH), str(tmp_path / "out")]
+    argv = [sys.executable, "-c", SPEAKS, str(PAYLOADS), str(tmp_path / "out")]
     if closed:
         argv = ["sh", "-c", 'exec "$@" >&-', "sh", *argv]
     env = {**os.environ, "PYTHONIOENCODING": "ascii"}
@@ -108,7 +107,7 @@ def test_output_that_is_closed_or_knows_only_ascii_is_no_fault(tmp_path: Path, c
 
 
 def test_output_to_a_full_disk_is_no_fault(tmp_path: Path) -> None:
-    argv = [sys.executable, "-c", SPEAKS, str(DFLASH), str(tmp_path / "out")]
+    argv = [sys.executable, "-c", SPEAKS, str(PAYLOADS), str(tmp_path / "out")]
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(argv, stdout=full, stderr=subprocess.PIPE, text=True)
     assert (done.returncode, done.stderr) == (0, "")
@@ -135,7 +134,7 @@ def test_a_save_that_the_disk_refuses_leaves_the_old_file_and_no_other(tmp_path:
     file = tmp_path / "checkpoint.pt"
     checkpoint.write(file, {"step": 1, "weights": torch.ones(4)})
     done = subprocess.run(
-        [sys.executable, "-c", SAVES, str(DFLASH), str(file)],
+        [sys.executable, "-c", SAVES, str(PAYLOADS), str(file)],
         capture_output=True,
         text=True,
         preexec_fn=lambda: fill(100_000),
@@ -150,7 +149,7 @@ def test_a_save_that_the_disk_refuses_leaves_the_old_file_and_no_other(tmp_path:
 def test_a_file_cannot_be_written_below_a_file(tmp_path: Path) -> None:
     (tmp_path / "place").write_text("")
     with pytest.raises(OSError, match="place") as refused:
-        durable.write_durably(tmp_path / "place" / "x", b"")
+        files.write_durably(tmp_path / "place" / "x", b"")
     assert refused.value.filename == str(tmp_path / "place" / "x")
 
 
@@ -160,9 +159,9 @@ def test_two_writers_of_one_file_do_not_meet(tmp_path: Path) -> None:
 
     def outer(out: Any) -> None:
         out.write(b"outer")
-        durable.write_durably(file, b"inner")
+        files.write_durably(file, b"inner")
         assert file.read_bytes() == b"inner"
 
-    durable.write_durably(file, outer)
+    files.write_durably(file, outer)
     assert file.read_bytes() == b"outer"
     assert [p.name for p in tmp_path.iterdir()] == ["x"]

@@ -16,17 +16,17 @@ import pytest
 import torch
 
 import eval_drafter
-import eval_inputs
-import feature_files
-from anchors import candidates, choose_anchors
-from belonging import strangeness
-from draft_config import DraftConfig
-from drafter import Drafter
-from evaluate import Evaluator
-from generate import greedy
-from intervals import t_interval
-from references import Reference
-from target import Target
+from dflash.data import reference_features
+from dflash.data.references import Reference
+from dflash.drafter.config import DraftConfig
+from dflash.drafter.model import Drafter
+from dflash.evaluation import inputs
+from dflash.evaluation.anchors import candidates, choose_anchors
+from dflash.evaluation.compatibility import strangeness
+from dflash.evaluation.evaluator import Evaluator
+from dflash.evaluation.intervals import t_interval
+from dflash.target.greedy import greedy
+from dflash.target.model import Target
 
 Eval = Callable[..., tuple[int, list[dict[str, Any]]]]
 
@@ -105,7 +105,7 @@ def test_a_second_run_loads_no_target(evaluate: Eval, tmp_path: Path, monkeypatc
     def load(*_: Any) -> None:
         raise AssertionError("the target was loaded although all is cached")
 
-    monkeypatch.setattr(eval_inputs.Target, "load", load)
+    monkeypatch.setattr(inputs.Target, "load", load)
     assert evaluate()[0] == 0
     again = result(tmp_path)
     assert again["per_prompt"] == first["per_prompt"]
@@ -113,7 +113,7 @@ def test_a_second_run_loads_no_target(evaluate: Eval, tmp_path: Path, monkeypatc
 
 
 def test_an_interrupted_extraction_goes_on(evaluate: Eval, tmp_path: Path, monkeypatch: Any) -> None:
-    real, computed = feature_files.compute, []
+    real, computed = reference_features.compute, []
 
     def stop_at_third(*args: Any) -> Any:
         if len(computed) == 2:
@@ -121,11 +121,11 @@ def test_an_interrupted_extraction_goes_on(evaluate: Eval, tmp_path: Path, monke
         computed.append(1)
         return real(*args)
 
-    monkeypatch.setattr(feature_files, "compute", stop_at_third)
+    monkeypatch.setattr(reference_features, "compute", stop_at_third)
     assert evaluate()[0] == 130
     assert not (tmp_path / "result.json").exists()
     assert len(list((tmp_path / "work" / "features").iterdir())) == 2
-    monkeypatch.setattr(feature_files, "compute", lambda *a: computed.append(1) or real(*a))
+    monkeypatch.setattr(reference_features, "compute", lambda *a: computed.append(1) or real(*a))
     assert evaluate()[0] == 0
     assert len(computed) == 4
 
@@ -140,13 +140,13 @@ def test_a_damaged_feature_file_is_made_again(evaluate: Eval, tmp_path: Path) ->
 def test_a_prompt_with_too_short_an_answer_is_missing_and_the_result_partial(
     evaluate: Eval, tmp_path: Path, monkeypatch: Any
 ) -> None:
-    real = eval_inputs.greedy
+    real = inputs.greedy
 
     def short_for_one(target: Any, ids: Any, limit: int, stops: Any) -> Any:
         return real(target, ids, 5 if not computed.append(1) and len(computed) == 2 else limit, stops)
 
     computed: list[int] = []
-    monkeypatch.setattr(eval_inputs, "greedy", short_for_one)
+    monkeypatch.setattr(inputs, "greedy", short_for_one)
     status, lines = evaluate()
     assert status == 0
     assert lines[-1]["status"] == "partial"
@@ -161,7 +161,7 @@ def test_references_that_are_not_the_targets_do_not_pass_the_gate(
     evaluate: Eval, tmp_path: Path, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr(
-        eval_inputs, "greedy", lambda t, ids, n, s: list(b"Something else entirely, by another model.")
+        inputs, "greedy", lambda t, ids, n, s: list(b"Something else entirely, by another model.")
     )
     status, lines = evaluate()
     assert status == 1
@@ -219,14 +219,14 @@ def test_extraction_ahead_leaves_nothing_for_the_target_to_do(
     assert lines[0]["event"] == "memory"
     assert lines[-1]["prompts"] == 4
     assert not (tmp_path / "result.json").exists()
-    monkeypatch.setattr(eval_inputs.Target, "load", lambda *_: pytest.fail("the target was loaded"))
+    monkeypatch.setattr(inputs.Target, "load", lambda *_: pytest.fail("the target was loaded"))
     assert evaluate()[0] == 0
 
 
 def test_a_drafter_of_another_vocabulary_is_refused(
     evaluate: Eval, tmp_path: Path, small_config: Any
 ) -> None:
-    from drafter_files import export
+    from dflash.drafter.loading import export
 
     fresh = Drafter(small_config).reset_parameters(torch.Generator().manual_seed(0))
     export(small_config, dict(fresh.state_dict()), tmp_path / "other")
@@ -295,7 +295,7 @@ def test_all_blocks_together_equal_one_at_a_time(target: Target, drafter: Drafte
 def test_a_result_that_cannot_be_written_is_refused_before_anything_is_measured(
     evaluate: Eval, tmp_path: Path, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(eval_inputs.Inputs, "gather", lambda *_: pytest.fail("it was measured"))
+    monkeypatch.setattr(inputs.Inputs, "gather", lambda *_: pytest.fail("it was measured"))
     (tmp_path / "file").touch()
     (tmp_path / "folder").mkdir()
     for out, named in (
@@ -330,7 +330,7 @@ def test_a_full_disk_under_the_cache_is_one_clear_error_and_the_next_run_goes_on
 def test_a_cache_folder_that_cannot_be_made_is_one_clear_error(
     evaluate: Eval, tmp_path: Path, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(eval_inputs.Inputs, "gather", lambda *_: pytest.fail("it was measured"))
+    monkeypatch.setattr(inputs.Inputs, "gather", lambda *_: pytest.fail("it was measured"))
     (tmp_path / "work").write_text("a file")
     status, lines = evaluate()
     assert status == 1
@@ -365,8 +365,8 @@ def test_nothing_measured_is_a_failed_result_that_says_why(evaluate: Eval, tmp_p
 def test_a_drafter_of_another_target_is_refused_before_anything_is_measured(
     evaluate: Eval, drafter_folder: Path, tmp_path: Path, change: dict[str, int], named: str
 ) -> None:
-    from drafter import Drafter as Module
-    from drafter_files import export
+    from dflash.drafter.loading import export
+    from dflash.drafter.model import Drafter as Module
 
     config = dataclasses.replace(DraftConfig.read(drafter_folder), **change)
     made = Module(config).reset_parameters(torch.Generator().manual_seed(0))

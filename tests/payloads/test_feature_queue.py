@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from feature_queue import Closed, FeatureQueue, ProducerDied
+from dflash.features.queue import Closed, FeatureQueue, ProducerDied
 
 
 @dataclass

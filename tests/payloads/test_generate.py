@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from generate import draw
+from dflash.target.greedy import draw
 
 DRAWS = 20_000
 

@@ -10,12 +10,12 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import check_golden
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metrics import rank_exactly
+import check_golden
+from dflash.evaluation.metrics import rank_exactly
 
 from .conftest import DATA, PAYLOADS
 from .test_metrics import best_prefixes, blocks

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from intervals import t_cdf, t_interval, t_quantile
+from dflash.evaluation.intervals import t_cdf, t_interval, t_quantile
 
 TABLE = {1: 12.7062, 2: 4.3027, 3: 3.1824, 5: 2.5706, 9: 2.2622, 19: 2.0930, 30: 2.0423, 120: 1.9799}
 

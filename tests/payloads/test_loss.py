@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from loss import block_loss
-from schedule import learning_rate
+from dflash.training.learning_rate import learning_rate
+from dflash.training.loss import block_loss
 
 
 @pytest.fixture

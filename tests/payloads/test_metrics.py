@@ -11,8 +11,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ddtree import Tree, build_tree, grow
-from metrics import (
+from dflash.errors import Refused
+from dflash.evaluation.ddtree import Tree, build_tree, grow
+from dflash.evaluation.metrics import (
     best_tokens,
     coverage_streak,
     distinct_ngram_rate,
@@ -22,7 +23,6 @@ from metrics import (
     simulate_loop,
     streak,
 )
-from refusal import Refused
 
 # Few distinct weights, so that ties are common.
 weights = st.integers(0, 4)

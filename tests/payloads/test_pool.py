@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
-import train_data
 import train_drafter
-from train_log import TrainLog
+from dflash.training import data
+from dflash.training.log import TrainLog
 
 
 @pytest.fixture
 def args(target_folder: Path, tmp_path: Path, monkeypatch: Any) -> argparse.Namespace:
-    monkeypatch.setattr(train_data, "BATCH", 4)
+    monkeypatch.setattr(data, "BATCH", 4)
     flags = ["--recipe", "tiny", "--target", target_folder, "--out", tmp_path, "--steps", 1]
     flags += ["--pool", 10, "--prompt-tokens", 8, "--response-tokens", 6]
     return train_drafter.arguments(list(map(str, flags)))
@@ -27,7 +27,7 @@ def test_a_pool_that_was_cut_goes_on_with_the_next_batch_and_is_the_same(
 ) -> None:
     tokenizer = AutoTokenizer.from_pretrained(str(target_folder), local_files_only=True)
     log = TrainLog(None, silent=True)
-    real, asked = train_data.sample_responses, []
+    real, asked = data.sample_responses, []
 
     def sample(*given: Any, **named: Any) -> Any:
         asked.append(named["first_id"])
@@ -35,17 +35,17 @@ def test_a_pool_that_was_cut_goes_on_with_the_next_batch_and_is_the_same(
             raise KeyboardInterrupt
         return real(*given, **named)
 
-    monkeypatch.setattr(train_data, "sample_responses", sample)
+    monkeypatch.setattr(data, "sample_responses", sample)
     with pytest.raises(KeyboardInterrupt):
-        train_data.load_samples(args, target, tokenizer, log)
-    found = train_data.load_samples(args, target, tokenizer, log)
+        data.load_samples(args, target, tokenizer, log)
+    found = data.load_samples(args, target, tokenizer, log)
     assert asked == [0, 4, 8, 8]
     assert [s.id for s in found] == [f"sampled-{i}" for i in range(10)]
-    assert [file.name for file in tmp_path.iterdir()] == [train_data.pool_name(args)]
+    assert [file.name for file in tmp_path.iterdir()] == [data.pool_name(args)]
     asked[:] = [0] * 9
-    (tmp_path / train_data.pool_name(args)).unlink()
-    assert train_data.load_samples(args, target, tokenizer, log) == found, "in one go"
-    assert train_data.load_samples(args, target, tokenizer, log) == found
+    (tmp_path / data.pool_name(args)).unlink()
+    assert data.load_samples(args, target, tokenizer, log) == found, "in one go"
+    assert data.load_samples(args, target, tokenizer, log) == found
     assert len(asked) == 9 + 3, "kept, not sampled again"
 
 
@@ -55,11 +55,11 @@ def test_a_pool_of_another_temperature_or_target_has_another_name(
     import json
     import shutil
 
-    name = train_data.pool_name(args)
-    assert train_data.pool_name(argparse.Namespace(**{**vars(args), "temperature": 1.0})) != name
+    name = data.pool_name(args)
+    assert data.pool_name(argparse.Namespace(**{**vars(args), "temperature": 1.0})) != name
     other = tmp_path / "other"
     shutil.copytree(target_folder, other)
-    assert train_data.pool_name(argparse.Namespace(**{**vars(args), "target": other})) == name
+    assert data.pool_name(argparse.Namespace(**{**vars(args), "target": other})) == name
     config = json.loads((other / "config.json").read_text())
     (other / "config.json").write_text(json.dumps({**config, "rms_norm_eps": 1e-5}))
-    assert train_data.pool_name(argparse.Namespace(**{**vars(args), "target": other})) != name
+    assert data.pool_name(argparse.Namespace(**{**vars(args), "target": other})) != name

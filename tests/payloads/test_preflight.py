@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 import eval_drafter
-import footprint
 import preflight
-import prompts
-from refusal import Refused
-from target_identity import identify
+from dflash.data import prompts
+from dflash.errors import Refused
+from dflash.evaluation import memory
+from dflash.target.identity import identify
 
-from .conftest import DFLASH
+from .conftest import PAYLOADS
 
 Look = Callable[..., tuple[int, dict[str, Any]]]
 
@@ -111,7 +111,7 @@ def test_it_imports_nothing_but_the_standard_library(tmp_path: Path) -> None:
         "-S",
         "-I",
         "-c",
-        f"import sys; sys.path.insert(0, {str(DFLASH)!r}); import preflight",
+        f"import sys; sys.path.insert(0, {str(PAYLOADS)!r}); import preflight",
     ]
     done = subprocess.run(argv, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -125,7 +125,7 @@ def test_a_wrong_flag_value_is_one_entry(look: Look) -> None:
 
 def test_the_27b_targets_figures_are_those_of_its_shape() -> None:
     """Qwen3.6-27B in bf16 is 55.6 GB; with all features cached the target is not needed."""
-    shape = footprint.Shape(5120, 17408, 64, 4 * 256, 248320)
+    shape = memory.Shape(5120, 17408, 64, 4 * 256, 248320)
     common: dict[str, Any] = {
         "target_elements": 27_800_000_000,
         "drafter_bytes": 3_460_000_000,
@@ -135,8 +135,8 @@ def test_the_27b_targets_figures_are_those_of_its_shape() -> None:
         "budgets": [64],
         "block_size": 16,
     }
-    full = footprint.peak(footprint.memory_parts(shape, target_needed=True, **common))
-    cached = footprint.peak(footprint.memory_parts(shape, target_needed=False, **common))
+    full = memory.peak(memory.memory_parts(shape, target_needed=True, **common))
+    cached = memory.peak(memory.memory_parts(shape, target_needed=False, **common))
     assert 60e9 < full < 64e9
     assert cached < 8e9
 
@@ -145,10 +145,10 @@ def test_a_header_that_does_not_reach_the_end_is_found(tmp_path: Path) -> None:
     file = tmp_path / "x.safetensors"
     head = json.dumps({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}).encode()
     file.write_bytes(struct.pack("<Q", len(head)) + head + b"\0" * 8)
-    assert footprint.header(file)["a"]["shape"] == [2]
+    assert memory.header(file)["a"]["shape"] == [2]
     file.write_bytes(file.read_bytes() + b"\0")
     with pytest.raises(ValueError, match="its header says"):
-        footprint.header(file)
+        memory.header(file)
 
 
 def test_a_copied_target_has_the_same_identity_and_a_changed_one_has_not(

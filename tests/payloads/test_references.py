@@ -11,7 +11,7 @@ import pytest
 from transformers import AutoTokenizer
 
 import eval_drafter
-from api_client import Api, Unanswered
+from dflash.data.api_client import Api, Unanswered
 
 from .reference_server import ReferenceServer, serving
 

@@ -11,7 +11,7 @@ import pytest
 from transformers import AutoTokenizer
 
 import regenerate
-import samples
+from dflash.data import samples
 
 from .reference_server import ReferenceServer, serving
 

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 import torch
 
-import checkpoint
 import train_drafter
-from stopping import Stopping
+from dflash.drafter import checkpoint
+from dflash.training.stop_requests import Stopping
 
-from .conftest import DFLASH
+from .conftest import PAYLOADS
 
 TINY = ["--recipe", "tiny", "--threads", "1", "--batch", "2", "--anchors", "4"]
 Train = Callable[..., list[dict[str, Any]]]
@@ -149,7 +149,7 @@ def ranks(script: list[str], target: Path, out: Path, *more: object) -> tuple[in
         sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *script,
         "--target", target, "--out", out, *TINY, *more,
     ]  # fmt: skip
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(DFLASH)}
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(PAYLOADS)}
     done = subprocess.run(list(map(str, argv)), capture_output=True, text=True, timeout=170, env=env)
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     return done.returncode, lines, done.stderr
@@ -160,7 +160,7 @@ def test_two_halves_of_two_ranks_equal_their_whole(
     target_folder: Path, samples_file: Path, tmp_path: Path
 ) -> None:
     flags = ["--data", samples_file, "--steps", 6, "--save-every", 3, "--target-devices", "cpu,cpu"]
-    script = [str(DFLASH / "train_drafter.py")]
+    script = [str(PAYLOADS / "train_drafter.py")]
     for out in ("whole", "halves"):
         status, _, err = ranks(script, target_folder, tmp_path / out, *flags)
         assert status == 0, err[-2000:]

@@ -11,9 +11,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from refusal import Refused
-from target import Session, Target
-from vocabulary import Vocabulary, refuse_unusual
+from dflash.errors import Refused
+from dflash.target.embeddings import Vocabulary, refuse_unusual
+from dflash.target.model import Session, Target
 
 IDS = list(b"def read(self, name):\n    return self")
 
@@ -57,8 +57,8 @@ def test_a_cropped_session_continues_as_a_fresh_one(target: Target, croppable: b
 
 
 def test_a_recurrent_target_is_read_once_where_nothing_is_cropped(target: Target, monkeypatch: Any) -> None:
-    import target as module
-    from generate import greedy
+    from dflash.target import model as module
+    from dflash.target.greedy import greedy
 
     monkeypatch.setattr(module, "_can_crop", lambda cache: False)
     read, lengths = Target.read, []
@@ -99,7 +99,7 @@ def test_float16_is_refused(target_folder: Path) -> None:
 
 
 def test_a_head_that_is_more_than_a_product_is_refused() -> None:
-    from vocabulary import refuse_unusual
+    from dflash.target.embeddings import refuse_unusual
 
     with pytest.raises(Refused, match="final_logit_softcapping"):
         refuse_unusual({"final_logit_softcapping": 30.0})

@@ -18,12 +18,12 @@ from typing import Any
 import pytest
 import torch
 
-import checkpoint
 import train_drafter
-import trainer
-from draft_config import DraftConfig
-from stopping import Stopping
-from train_log import TrainLog
+from dflash.drafter import checkpoint
+from dflash.drafter.config import DraftConfig
+from dflash.training import trainer
+from dflash.training.log import TrainLog
+from dflash.training.stop_requests import Stopping
 
 TINY = ["--recipe", "tiny", "--threads", "1", "--batch", "2", "--anchors", "4"]
 Train = Callable[..., tuple[int, list[dict[str, Any]]]]

@@ -13,13 +13,12 @@ from typing import Any
 import pytest
 import torch
 
-import checkpoint
-import stored_features
-import target_workers
 import train_drafter
-from stopping import Stopping
+from dflash.drafter import checkpoint
+from dflash.features import stored, workers
+from dflash.training.stop_requests import Stopping
 
-from .conftest import DFLASH
+from .conftest import PAYLOADS
 
 TINY = [
     "--recipe",
@@ -110,7 +109,7 @@ def test_a_step_line_says_all_that_is_promised(train: Train, samples_file: Path)
 def test_the_death_of_a_target_worker_ends_the_run_and_names_it(
     train: Train, samples_file: Path, tmp_path: Path, monkeypatch: Any
 ) -> None:
-    real, made = target_workers.batch_features, []
+    real, made = workers.batch_features, []
 
     def dies(*args: Any) -> Any:
         made.append(1)
@@ -118,7 +117,7 @@ def test_the_death_of_a_target_worker_ends_the_run_and_names_it(
             raise RuntimeError("device lost")
         return real(*args)
 
-    monkeypatch.setattr(target_workers, "batch_features", dies)
+    monkeypatch.setattr(workers, "batch_features", dies)
     status, lines = train("run", "--data", samples_file, "--target-devices", "cpu", "--steps", 50)
     assert status == 1
     assert lines[-1]["event"] == "producer_died"
@@ -134,9 +133,9 @@ def test_stored_features_train_nearly_the_same_drafter_without_the_target(
     """Nearly: padded and single forwards differ in the last bits."""
     train("inline", "--data", samples_file)
     assert store(target_folder, samples_file, tmp_path / "features") == 0
-    import train_setup
+    from dflash.training import setup
 
-    monkeypatch.setattr(train_setup.Target, "load", lambda *_: pytest.fail("the target was loaded"))
+    monkeypatch.setattr(setup.Target, "load", lambda *_: pytest.fail("the target was loaded"))
     status, lines = train("offline", "--features", tmp_path / "features")
     assert status == 0, lines
     assert same(weights(tmp_path / "inline"), weights(tmp_path / "offline"), tolerance=2e-4)
@@ -145,9 +144,9 @@ def test_stored_features_train_nearly_the_same_drafter_without_the_target(
 def test_samples_are_stored_together_as_each_would_be_alone(
     target: Any, target_folder: Path, tmp_path: Path, capsys: Any
 ) -> None:
-    import samples
     import store_features
-    from samples import Sample
+    from dflash.data import samples
+    from dflash.data.samples import Sample
 
     text = list(b"def read(self, name):\n    return self.stream.read()\n")
     lengths = [40, 7, 23, 7, 52, 3]
@@ -159,7 +158,7 @@ def test_samples_are_stored_together_as_each_would_be_alone(
     steps = [json.loads(line)["done"] for line in capsys.readouterr().out.splitlines() if "progress" in line]
     assert steps == [3, 4, 5, 6], "3, 7 and 7 tokens fit together"
     for number, sample in enumerate(cut):
-        kept, rows, _ = stored_features.read(stored_features.file_of(tmp_path / "features", number))
+        kept, rows, _ = stored.read(stored.file_of(tmp_path / "features", number))
         assert kept == sample
         alone = target.features(sample.input_ids, (1, 4))[0]
         assert rows.shape == alone.shape
@@ -171,11 +170,11 @@ def test_storing_goes_on_where_it_stopped_and_mixes_nothing(
 ) -> None:
     out = tmp_path / "features"
     assert store(target_folder, samples_file, out) == 0
-    files = stored_features.stored_files(out)
+    files = stored.stored_files(out)
     kept = {file.name: file.stat().st_mtime_ns for file in files}
     files[3].unlink()
     assert store(target_folder, samples_file, out) == 0
-    again = {file.name: file.stat().st_mtime_ns for file in stored_features.stored_files(out)}
+    again = {file.name: file.stat().st_mtime_ns for file in stored.stored_files(out)}
     assert [name for name in kept if kept[name] != again[name]] == [files[3].name]
     capsys.readouterr()
     import store_features
@@ -193,7 +192,7 @@ def test_stored_features_of_another_target_are_refused(
     try:
         status, lines = train("offline", "--features", tmp_path / "features")
     finally:
-        import byte_tokenizer
+        from dflash.tiny import byte_tokenizer
 
         (target_folder / "chat_template.jinja").write_text(byte_tokenizer.TEMPLATE)
     assert status == 1
@@ -213,7 +212,7 @@ def test_autocast_computes_in_bf16_and_keeps_fp32_weights(
 
 
 def test_a_sliding_drafter_trains_and_loads_as_one(train: Train, samples_file: Path, tmp_path: Path) -> None:
-    from drafter_files import load_drafter
+    from dflash.drafter.loading import load_drafter
 
     status, _ = train("run", "--data", samples_file, "--sliding-layers", 1, "--sliding-window", 16)
     assert status == 0
@@ -228,7 +227,7 @@ def test_two_ranks_train_the_drafter_of_one_rank_with_twice_the_batches(
     train("one", "--data", samples_file, "--accumulate", 2)
     argv = [
         sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
-        str(DFLASH / "train_drafter.py"), "--target", target_folder, "--out", tmp_path / "two", *TINY,
+        str(PAYLOADS / "train_drafter.py"), "--target", target_folder, "--out", tmp_path / "two", *TINY,
         "--data", samples_file,
     ]  # fmt: skip
     env = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}

@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 import torch
 
-import blocks
-from blocks import Blocks, loss_weights, make_blocks
-from drafter import Drafter
-from drafter_files import load_drafter
-from evaluate import Evaluator
-from feature_source import batch_features
-from generate import sample_responses
-from references import Reference
-from samples import Sample
-from target import Target
-from trainer import DraftLoss, Recipe, StepResult, Trainer
+from dflash.data.references import Reference
+from dflash.data.samples import Sample
+from dflash.drafter.loading import load_drafter
+from dflash.drafter.model import Drafter
+from dflash.evaluation.evaluator import Evaluator
+from dflash.features.source import batch_features
+from dflash.target.greedy import sample_responses
+from dflash.target.model import Target
+from dflash.training import blocks
+from dflash.training.blocks import Blocks, loss_weights, make_blocks
+from dflash.training.trainer import DraftLoss, Recipe, StepResult, Trainer
 
 SIZE = 8
 

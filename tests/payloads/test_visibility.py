@@ -11,9 +11,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from draft_config import FULL, SLIDING, DraftConfig
-from drafter import Drafter
-from visibility import Group, group
+from dflash.drafter.attention_mask import Group, group
+from dflash.drafter.config import FULL, SLIDING, DraftConfig
+from dflash.drafter.model import Drafter
 
 
 def by_definition(

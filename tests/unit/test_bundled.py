@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize(
-    ("folder", "file"), [("remote_payloads", "dflash/eval_drafter.py"), ("inventory", "fleet.yaml")]
+    ("folder", "file"), [("remote_payloads", "eval_drafter.py"), ("inventory", "fleet.yaml")]
 )
 def test_what_travels_with_hostkit_is_found_in_a_checkout(folder, file):
     assert (bundled(folder) / file).is_file()
@@ -33,7 +33,7 @@ def test_an_installed_wheel_brings_payloads_inventories_types_and_remote_program
     code = (
         "import hostkit; from hostkit.bundled import bundled; from pathlib import Path\n"
         "home = Path(hostkit.__file__).parent\n"
-        "print(bundled('remote_payloads') / 'dflash' / 'eval_drafter.py')\n"
+        "print(bundled('remote_payloads') / 'eval_drafter.py')\n"
         "print(bundled('inventory') / 'fleet.yaml')\n"
         "print(home / 'py.typed'); print(home / 'remote' / 'probe.py')"
     )

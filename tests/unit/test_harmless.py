@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hostkit.harmless import clean, harmless, one_line
+from hostkit.sanitize import clean, harmless, one_line
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from hostkit.checkpoints import Candidate, Staged, plan_stage, stage
-from hostkit.checkpoints.method import Method
-from hostkit.checkpoints.reading import list_checkpoints
-from hostkit.checkpoints.ways import By
 from hostkit.inventory.models import Inventory
+from hostkit.staging.inspect import list_checkpoints
+from hostkit.staging.method import Method
+from hostkit.staging.transfer_route import By
 from hostkit.transport.connections import Connections
 from tests.contract.servers import SSHD, Fleet, private_fleet
 

@@ -6,9 +6,9 @@ import subprocess
 
 import pytest
 
-from hostkit.checkpoints.ways import _quick
 from hostkit.errors import RemoteTimeoutError, UnreachableError
 from hostkit.inventory.models import Host, Inventory
+from hostkit.staging.transfer_route import _quick
 from hostkit.transport.base import Completed
 from hostkit.transport.fake import FakeTransport
 from hostkit.transport.framed import FramedTransport

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torchzip_paths
 
+from checkpoint import keys
 from hostkit.checkpoints import Contents, Layout, fits
 from hostkit.checkpoints.fitting import NESTED, PREFIXES, WRAPPERS, bare, below, expected, foreign
 from hostkit.checkpoints.models import Entry, TensorFacts
@@ -133,14 +133,14 @@ def test_the_harness_finds_its_own_keys_by_itself_and_others_where_staging_bring
 def test_names_are_walked_as_the_program_on_the_host_walks_them(key: str, wanted: str) -> None:
     tensor = TensorFacts(path=(key, "w"), shape=(1,), dtype="float32")
     there = None
-    for strip in ((), torchzip_paths.WRAPPERS):
-        met = torchzip_paths.meet(f"{key}.w", wanted, strip)
+    for strip in ((), keys.WRAPPERS):
+        met = keys.meet(f"{key}.w", wanted, strip)
         there = met[0] if there is None and met is not None and not met[1] else there
     assert [rest for rest, _ in below((tensor,), wanted)] == ([] if there is None else [there])
 
 
 def test_the_tables_are_those_of_the_harness_and_of_the_program_on_the_host() -> None:
-    harness = Path(__file__).parents[3] / "remote_payloads" / "dflash" / "drafter_files.py"
+    harness = Path(__file__).parents[3] / "remote_payloads" / "dflash" / "drafter" / "loading.py"
     told = {
         target.id: ast.literal_eval(node.value)
         for node in ast.parse(harness.read_text()).body
@@ -149,8 +149,8 @@ def test_the_tables_are_those_of_the_harness_and_of_the_program_on_the_host() ->
         if isinstance(target, ast.Name) and target.id in ("NESTED", "PREFIXES")
     }
     assert told == {"NESTED": NESTED, "PREFIXES": PREFIXES}
-    assert (torchzip_paths.HARNESS, torchzip_paths.BARE) == (NESTED, PREFIXES)
-    assert torchzip_paths.WRAPPERS == WRAPPERS
+    assert (keys.HARNESS, keys.BARE) == (NESTED, PREFIXES)
+    assert keys.WRAPPERS == WRAPPERS
 
 
 def test_a_missing_an_extra_and_a_misshapen_tensor_are_named() -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from hostkit.checkpoints import Staged
-from hostkit.checkpoints.method import Method
+from hostkit.staging.method import Method
 from tests.unit.checkpoints.conftest import Ground, saved
 from tests.unit.checkpoints.test_staging import stub
 

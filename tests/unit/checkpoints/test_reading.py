@@ -7,8 +7,8 @@ import json
 import pytest
 
 from hostkit.checkpoints import Layout
-from hostkit.checkpoints.reading import inspect_checkpoint, list_checkpoints, look, summaries
 from hostkit.errors import LostError, ProtocolError
+from hostkit.staging.inspect import inspect_checkpoint, list_checkpoints, look, summaries
 from hostkit.transport.base import Completed
 from hostkit.transport.connections import Connections
 from hostkit.transport.fake import FakeTransport

@@ -41,9 +41,9 @@ def test_the_newest_stay_counted_with_the_one_that_comes(
 
 def test_it_is_what_the_bundled_trainer_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[3] / "remote_payloads" / "dflash"))
-    import checkpoint
-    import train_files
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[3] / "remote_payloads"))
+    from dflash.drafter import checkpoint
+    from dflash.training import files
 
     for keep, every in ((2, 0), (3, 4), (1, 3)):
         root = tmp_path / f"{keep}-{every}"
@@ -52,13 +52,13 @@ def test_it_is_what_the_bundled_trainer_does(tmp_path: Path, monkeypatch: pytest
             for name in (checkpoint.NAME, checkpoint.STATE_NAME):
                 (root / f"step_{step}").mkdir(parents=True, exist_ok=True)
                 (root / f"step_{step}" / name).touch()
-        train_files.retain(root, keep, every)
-        left = train_files.steps(root)
+        files.retain(root, keep, every)
+        left = files.steps(root)
         foretold = [one.step for one in goes_next(kept(*left), rule(keep, every or None), 9)]
         (root / "step_9").mkdir()
         for name in (checkpoint.NAME, checkpoint.STATE_NAME):
             (root / "step_9" / name).touch()
-        assert train_files.retain(root, keep, every) == foretold
+        assert files.retain(root, keep, every) == foretold
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hostkit.checkpoints.rsync_exit import MEANINGS, failure
 from hostkit.errors import CannotCreateError, DataError, HostkitError, RefusedError, UnreachableError
+from hostkit.staging.rsync_exit import MEANINGS, failure
 
 CASES: list[tuple[int, str, type[HostkitError], str]] = [
     (10, "rsync error: error in socket IO (code 10)", UnreachableError, "broke off"),

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from hostkit.checkpoints import Layout, plan_stage, stage
-from hostkit.checkpoints.method import choose_method
 from hostkit.checkpoints.models import Contents, Entry, File, TensorFacts
 from hostkit.errors import DataError
+from hostkit.staging.method import choose_method
 from hostkit.transport.connections import Connections
 from tests.unit.checkpoints.conftest import Ground
 from tests.unit.remote.test_torchzip_select import flip

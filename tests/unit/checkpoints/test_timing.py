@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from hostkit.checkpoints import Contents, StagePlan
-from hostkit.checkpoints.staging import Staged
-from hostkit.checkpoints.timing import EVENT, Pace, expect, took
+from hostkit.staging.stage import Staged
+from hostkit.staging.timing import EVENT, Pace, expect, took
 
 MIB = 1 << 20
 

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from hostkit.checkpoints import StagePlan, plan_stage, stage
-from hostkit.checkpoints.method import Chosen, Method
-from hostkit.checkpoints.plan import _carried
-from hostkit.checkpoints.ways import By, Way
 from hostkit.errors import DataError, UnreachableError
+from hostkit.staging.method import Chosen, Method
+from hostkit.staging.plan import _carried
+from hostkit.staging.transfer_route import By, Way
 from hostkit.transport.connections import Connections
 from tests.contract.servers import Fleet, has_ipv6
 from tests.unit.checkpoints.conftest import Ground, saved
@@ -108,8 +108,8 @@ def test_what_is_wrong_with_the_checkpoint_is_told_before_it_is_known_who_reache
     def unreadable(*_: Any, **__: Any) -> None:
         raise DataError("it is not to be read", where="box")
 
-    monkeypatch.setattr("hostkit.checkpoints.ways.choose_way", lambda *_: known.wait())
-    monkeypatch.setattr("hostkit.checkpoints.plan.inspect_checkpoint", unreadable)
+    monkeypatch.setattr("hostkit.staging.transfer_route.choose_way", lambda *_: known.wait())
+    monkeypatch.setattr("hostkit.staging.plan.inspect_checkpoint", unreadable)
     try:
         with pytest.raises(DataError, match="not to be read"):
             planned(ground)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hostkit.evals.archive import Entry
-from hostkit.evals.verdict import document
+from hostkit.evals.document import document
 
 from .samples import result
 from .test_training import status

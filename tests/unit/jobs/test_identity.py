@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import jobprocess
 import pytest
 
+from host import process as host_process
 from hostkit import jobs
 from hostkit.errors import RefusedError
 
@@ -47,7 +47,7 @@ def test_a_run_with_the_same_words_is_never_signalled_when_a_job_is_ended(
 ) -> None:
     process, log = trainer
     waiting(lambda: steps(log) > 2, "the run's first steps")
-    before = jobprocess.identity(process.pid)
+    before = host_process.identity(process.pid)
     words = ("train.py", "--eval-every", "500", "--out", "eval_runs")
     sleeper = "import time; time.sleep(600)"
     timed_out = bench.run(bench.spec(sleeper, *words, limits={"wall_seconds": 0.5, "grace_seconds": 0.5}))
@@ -60,7 +60,7 @@ def test_a_run_with_the_same_words_is_never_signalled_when_a_job_is_ended(
     jobs.cancel(bench.transport, bench.host, third.job)
     now = steps(log)
     waiting(lambda: steps(log) > now + 2, "the run's next steps")
-    assert jobprocess.identity(process.pid) == before
+    assert host_process.identity(process.pid) == before
     assert "signal" not in log.read_text()
 
 
@@ -69,7 +69,7 @@ def forged(bench: Any, **changes: Any) -> tuple[str, Path]:
     state = bench.run(bench.spec("print(1)", name=json.dumps(changes, default=str)))
     folder = bench.state / "jobs" / state.job
     # the last status stands a moment before its writer, which holds the claim, has ended
-    assert jobprocess.gone([state.identity.supervisor.model_dump()], 100)
+    assert host_process.gone([state.identity.supervisor.model_dump()], 100)
     (folder / "status.json").unlink()
     who = json.loads((folder / "identity.json").read_text())
     for part in ("supervisor", "payload"):
@@ -80,7 +80,7 @@ def forged(bench: Any, **changes: Any) -> tuple[str, Path]:
 
 def test_a_number_that_was_given_to_another_process_is_not_the_job(bench: Any, trainer: Any) -> None:
     process, log = trainer
-    live = jobprocess.identity(process.pid)
+    live = host_process.identity(process.pid)
     assert live is not None
     job, _ = forged(bench, pid=process.pid, start_ticks=live["start_ticks"] - 1)
     assert bench.inspect(job).state == "lost"
@@ -157,23 +157,23 @@ def test_a_job_started_by_a_launch_that_goes_on_is_starting(bench: Any) -> None:
 def test_the_identity_that_is_recorded_is_that_of_the_process(bench: Any) -> None:
     state = bench.launch(bench.spec("import time; time.sleep(600)"))
     for known in (state.identity.supervisor, state.identity.payload):
-        assert jobprocess.identity(known.pid) == known.model_dump()
-        assert jobprocess.whereabouts(known.model_dump()) == "alive"
+        assert host_process.identity(known.pid) == known.model_dump()
+        assert host_process.whereabouts(known.model_dump()) == "alive"
 
 
 @pytest.mark.parametrize("pid", [0, -1, 1])
 def test_no_signal_is_ever_sent_to_everybody_or_to_the_first_process(pid: int) -> None:
-    me = jobprocess.identity(os.getpid())
+    me = host_process.identity(os.getpid())
     assert me is not None
-    assert not jobprocess.send(me | {"pid": pid}, 0)
-    assert not jobprocess.send(me | {"pid": pid}, 0, group=True)
+    assert not host_process.send(me | {"pid": pid}, 0)
+    assert not host_process.send(me | {"pid": pid}, 0, group=True)
 
 
 def test_a_zombie_is_gone() -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        known = jobprocess.identity(process.pid)
-        assert known is not None and jobprocess.whereabouts(known) == "alive"
+        known = host_process.identity(process.pid)
+        assert known is not None and host_process.whereabouts(known) == "alive"
         process.kill()
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        assert jobprocess.whereabouts(known) == "gone"
-        assert not jobprocess.send(known, 0)
+        assert host_process.whereabouts(known) == "gone"
+        assert not host_process.send(known, 0)

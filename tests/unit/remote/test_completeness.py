@@ -9,8 +9,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-import completeness
 import pytest
+
+from checkpoint import completeness
 
 
 def torch_file(path: Path, *, legacy: bool = False) -> Path:

@@ -9,10 +9,10 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-import completeness
 import pytest
-import torchzip
 
+import checkpoint_reader
+from checkpoint import completeness
 from tests.unit.remote.test_completeness import look, old, reason, safetensors_file
 
 
@@ -105,10 +105,12 @@ def test_a_large_metadata_is_read_when_one_checkpoint_is_checked(
     folder = distributed(tmp_path / "step_9")
     kept_times(piece(folder), piece(folder).read_bytes()[:-30])
     assert look(folder)["complete"] is True
-    reply = torchzip.check(str(folder))
+    reply = checkpoint_reader.check(str(folder))
     assert (reply["complete"], reply["code"]) == (False, "incomplete")
     assert "truncated" in reply["reason"]
-    (one,) = torchzip.serve({"op": "list", "path": str(tmp_path), "pattern": "step_{step}"})["candidates"]
+    (one,) = checkpoint_reader.serve({"op": "list", "path": str(tmp_path), "pattern": "step_{step}"})[
+        "candidates"
+    ]
     assert (one["complete"], one["step"], "code" in one) == (False, 9, False)
 
 
@@ -216,11 +218,11 @@ def test_a_listing_takes_no_checkpoint_for_whole_that_a_check_finds_damaged(tmp_
         old(whole)
     kept_times(whole, whole.read_bytes()[:-100])  # a legacy file has no end mark: its storages' sizes tell
     asked = {"op": "list", "path": str(tmp_path), "pattern": "step_{step}.pt"}
-    seen = torchzip.serve(asked)["candidates"]
+    seen = checkpoint_reader.serve(asked)["candidates"]
     assert [(one["step"], one["complete"]) for one in seen] == [(1, True), (2, False)]
     assert "its storages need" in seen[1]["reason"]
     kept_times(tmp_path / "step_1.pt", (tmp_path / "step_1.pt").read_bytes().replace(b"storage", b"st0rage"))
-    assert "CRC" in torchzip.serve(asked)["candidates"][0]["reason"]
+    assert "CRC" in checkpoint_reader.serve(asked)["candidates"][0]["reason"]
 
 
 def fill_with_pipes(folder: Path) -> None:
@@ -362,7 +364,7 @@ def test_a_folder_of_older_torch_files_tells_its_tensors_and_which_files_hold_th
     names = {f"layers.{number}.weight": f"pytorch_model-0000{number}-of-00002.bin" for number in (1, 2)}
     index.write_text(json.dumps({"weight_map": names}))
     for path in (folder, index):
-        reply = torchzip.inspect(str(path))
+        reply = checkpoint_reader.inspect(str(path))
         assert (reply["code"], reply["parts"]) == (None, sorted(names.values()))
         assert [(one["path"], one["shape"]) for one in reply["tensors"]] == [
             (["layers.1.weight"], [3, 1]),

@@ -9,9 +9,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-import completeness
 import pytest
 
+from checkpoint import completeness
 from tests.unit.remote.test_completeness import look, old, reason, torch_file
 
 DEEP = b'{"a":' * 50_000 + b"1" + b"}" * 50_000

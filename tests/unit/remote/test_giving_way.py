@@ -6,9 +6,10 @@ import os
 import shutil
 from pathlib import Path
 
-import giving_way
 import pytest
-from giving_way import FLOOR, GivingWay
+
+from host import throttle
+from host.throttle import FLOOR, GivingWay
 
 MIB = 1 << 20
 BLOCK = 4 * MIB
@@ -87,7 +88,7 @@ def test_all_threads_are_looked_through_every_other_second_alone_also_where_none
     through = way._threads
     monkeypatch.setattr(way, "_threads", lambda: looks.append(host.now) or through())
     host.copy(way, 9)
-    assert len(looks) <= 2 + 9 / giving_way.CHOOSE
+    assert len(looks) <= 2 + 9 / throttle.CHOOSE
 
 
 def test_while_the_run_waits_for_us_the_copy_goes_slower_and_faster_again_after(host: Host) -> None:
@@ -156,6 +157,6 @@ def test_where_the_kernel_does_not_count_nothing_is_slowed(host: Host, told: str
 def test_a_short_copy_does_not_pause(host: Host) -> None:
     host.thread(7, 7, parent=1)
     way = host.way()
-    for _ in range(giving_way.SHORT // MIB - 1):
+    for _ in range(throttle.SHORT // MIB - 1):
         way.read(MIB)
     assert host.slept == 0

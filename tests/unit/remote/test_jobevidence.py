@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import jobevidence
 import pytest
+
+from jobs import oom
 
 KILL = (
     b"3,1021,99000000,-;Memory cgroup out of memory: Killed process 412 (python3) total-vm:9kB, anon-rss:8kB\n"
@@ -25,6 +26,6 @@ KILL = (
 def test_a_line_of_the_kernels_log_is_proof_only_for_its_own_process(
     record: bytes, pid: int, since: float, known: bool
 ) -> None:
-    said = jobevidence.killed_in(record, pid, since)
+    said = oom.killed_in(record, pid, since)
     assert (said is not None) == known
     assert said is None or "\n" not in said

@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import probe
-import processes
 import pytest
+
+import probe
+from run import processes
 
 TRAINER = """
 import signal, sys

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import processes
 import pytest
+
+from run import processes
 
 # numbers that no process of this machine has
 FIRST = 5_000_001

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import receiver_copy
-from receiver_place import Place, RefusedError
+
+from transfer import receive
+from transfer.staging_dir import Place, RefusedError
 
 
 @pytest.mark.parametrize(
@@ -18,11 +19,11 @@ def test_a_name_that_leads_out_of_the_checkpoint_is_refused_before_anything_is_m
     place = Place(str(tmp_path / "staged"), "drafter-step1-0")
     files = [{"name": "model.safetensors", "size": 1}, {"name": name, "size": 1}]
     with pytest.raises(RefusedError, match="no name of a file below a checkpoint"):
-        receiver_copy.ready(place, {"files": files, "format": "sharded"})
+        receive.ready(place, {"files": files, "format": "sharded"})
     assert not (tmp_path / "staged").exists()
 
 
 def test_a_file_in_a_folder_of_the_checkpoint_is_none_of_those(tmp_path: Path) -> None:
     place = Place(str(tmp_path), "drafter-step1-0")
-    receiver_copy.ready(place, {"files": [{"name": "deeper/..x..", "size": 1}], "format": "sharded"})
+    receive.ready(place, {"files": [{"name": "deeper/..x..", "size": 1}], "format": "sharded"})
     assert Path(place.partial).is_dir()

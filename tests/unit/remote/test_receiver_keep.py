@@ -9,8 +9,9 @@ import time
 from pathlib import Path
 
 import pytest
-import receiver_keep
-from receiver_place import Claim, Place
+
+from transfer import retention
+from transfer.staging_dir import Claim, Place
 
 
 @pytest.fixture
@@ -39,7 +40,7 @@ def left(folder: Path) -> list[str]:
 
 def prune(folder: Path, keep: int, newest: str = "drafter-step5") -> list[str]:
     state = str(folder.parent / "state")
-    return [Path(one).name for one in receiver_keep.prune(str(folder), newest, "drafter", keep, state)]
+    return [Path(one).name for one in retention.prune(str(folder), newest, "drafter", keep, state)]
 
 
 def test_the_newest_few_of_the_run_stay_and_nothing_of_anybody_elses_goes(folder: Path) -> None:
@@ -63,7 +64,7 @@ def test_one_that_a_process_has_open_or_mapped_stays(folder: Path) -> None:
         import sys
 
         code = (
-            f"import sys; sys.path.insert(0, {str(Path(receiver_keep.__file__).parent)!r}); import receiver_keep;"
+            f"import sys; sys.path.insert(0, {str(Path(retention.__file__).parent)!r}); import receiver_keep;"
             f"print([bool(receiver_keep.users(p, p, '/nowhere')) for p in {watched!r}])"
         )
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 import receiver
-import receiver_keep
-from receiver_place import Place
+from transfer import retention
+from transfer.staging_dir import Place
 
 SHA256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"  # of nothing
 WHOLE: dict[str, Any] = {
@@ -72,7 +73,7 @@ def test_any_other_manifest_proves_nothing_and_is_no_fault(place: Place, change:
 def test_a_manifest_that_is_none_proves_nothing_and_is_no_fault(place: Place, text: str) -> None:
     lay(place.final, text)
     assert prove(place) is False
-    assert receiver_keep.going(place.folder, "newest", "drafter", 1, "/nowhere") == []
+    assert retention.going(place.folder, "newest", "drafter", 1, "/nowhere") == []
 
 
 @pytest.mark.parametrize("note", ["5", "[1]", "[" * 100_000, "{"])
@@ -149,7 +150,7 @@ def test_a_reader_counts_though_another_of_its_files_was_closed_meanwhile(
     )
     monkeypatch.setattr(os, "getpid", lambda: 0)  # let our own process count
     with (tmp_path / "one" / "checkpoint.pt").open():
-        assert receiver_keep.users(str(tmp_path / "one"), str(tmp_path / "one"), "/nowhere")
+        assert retention.users(str(tmp_path / "one"), str(tmp_path / "one"), "/nowhere")
 
 
 @pytest.mark.parametrize("given", ["link", "doubled"])
@@ -161,5 +162,5 @@ def test_a_reader_counts_by_whatever_name_the_folder_was_given(
     name = f"{tmp_path}/link/one" if given == "link" else f"/{tmp_path}/data/one"
     monkeypatch.setattr(os, "getpid", lambda: 0)  # let our own process count
     with (tmp_path / "data" / "one" / "checkpoint.pt").open():
-        assert receiver_keep.users(name, name, "/nowhere")
-    assert receiver_keep.users(name, name, "/nowhere") == []
+        assert retention.users(name, name, "/nowhere")
+    assert retention.users(name, name, "/nowhere") == []

@@ -11,12 +11,11 @@ import sys
 import time
 from pathlib import Path
 
-import control_groups
-import jobprocess
 import pytest
-import slow_lane
 
-REMOTE = Path(control_groups.__file__).parent
+from host import cgroups, copy_cgroup, process
+
+REMOTE = Path(cgroups.__file__).parent
 PROGRAM = """
 import json, os, subprocess, sys
 sys.path.insert(0, {remote!r})
@@ -35,7 +34,7 @@ print(json.dumps([*left, control_groups.groups("cpu")[:1] == home]), flush=True)
 
 
 def writable() -> bool:
-    group = control_groups.ControlGroup("cpu", f"copy-{os.getpid()}")
+    group = cgroups.ControlGroup("cpu", f"copy-{os.getpid()}")
     group.close()
     return group.path is not None
 
@@ -67,8 +66,8 @@ def test_a_copy_is_in_its_own_group_and_the_group_goes_whatever_ends_it(end: sig
 
 
 def test_where_no_group_can_be_made_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control_groups, "_groups_above", lambda _: [])
-    with slow_lane.entered() as found:
+    monkeypatch.setattr(cgroups, "_groups_above", lambda _: [])
+    with copy_cgroup.entered() as found:
         assert not found["real"]
 
 
@@ -87,10 +86,10 @@ def test_where_no_process_can_be_started_to_sweep_up_there_is_no_group_and_no_er
 
     group = Group()
     made = {"name": "cpu-weight", "real": True, "detail": group.path}
-    monkeypatch.setattr(control_groups, "cpu_group", lambda _: (group, made))
+    monkeypatch.setattr(cgroups, "cpu_group", lambda _: (group, made))
     monkeypatch.setattr(os, "fork", full)
     before = len(os.listdir("/proc/self/fd"))
-    with slow_lane.entered() as found:
+    with copy_cgroup.entered() as found:
         assert (found["real"], found["detail"]) == (False, os.strerror(errno.EAGAIN))
     assert group.closed
     assert len(os.listdir("/proc/self/fd")) == before
@@ -100,28 +99,28 @@ def test_with_both_versions_mounted_a_copy_that_is_in_a_group_makes_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     both = [("/sys/fs/cgroup/unified", True), ("/sys/fs/cgroup/cpu/hostkit-copy-7", False)]
-    monkeypatch.setattr(control_groups, "groups", lambda _: both)
-    with slow_lane.entered() as found:
+    monkeypatch.setattr(cgroups, "groups", lambda _: both)
+    with copy_cgroup.entered() as found:
         assert found["detail"] == "/sys/fs/cgroup/cpu/hostkit-copy-7, of what started this"
 
 
 def test_a_place_for_groups_that_cannot_be_listed_is_no_error(tmp_path: Path) -> None:
-    control_groups._clear_stale(str(tmp_path / "gone"))
+    cgroups._clear_stale(str(tmp_path / "gone"))
 
 
 @pytest.mark.skipif(not writable(), reason="no cpu group can be made here")
 def test_a_group_that_cannot_be_entered_is_taken_away_at_once_and_nobody_waits_for_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    made: list[control_groups.ControlGroup] = []
+    made: list[cgroups.ControlGroup] = []
 
-    def refused(group: control_groups.ControlGroup) -> bool:
+    def refused(group: cgroups.ControlGroup) -> bool:
         made.append(group)
         return False
 
-    monkeypatch.setattr(control_groups.ControlGroup, "enter", refused)
-    before = jobprocess.descendants(os.getpid())
-    with slow_lane.entered() as found:
+    monkeypatch.setattr(cgroups.ControlGroup, "enter", refused)
+    before = process.descendants(os.getpid())
+    with copy_cgroup.entered() as found:
         assert not found["real"]
         assert not Path(str(made[0].path)).exists()
-        assert jobprocess.descendants(os.getpid()) == before
+        assert process.descendants(os.getpid()) == before

@@ -15,11 +15,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import jobprocess
 import pytest
-import supervisor
 
-PROGRAM = Path(jobprocess.__file__).with_name("supervisor.py")
+import job_control
+from host import process
+
+PROGRAM = Path(process.__file__).with_name("supervisor.py")
 JOB = "00000000000000aa"
 PYTHON = os.environ.get("HOSTKIT_TEST_PYTHON", sys.executable)
 
@@ -76,7 +77,7 @@ def test_a_lock_and_streams_of_the_caller_are_free_again_while_the_job_runs(
     fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
     os.close(other)
     assert reply["state"] == "running"
-    assert jobprocess.whereabouts(reply["identity"]["payload"]) == "alive"
+    assert process.whereabouts(reply["identity"]["payload"]) == "alive"
 
 
 def test_a_launcher_that_is_killed_leaves_a_job_that_goes_on(state: Path) -> None:
@@ -91,7 +92,7 @@ def test_a_launcher_that_is_killed_leaves_a_job_that_goes_on(state: Path) -> Non
     assert done.returncode == -signal.SIGKILL
     again = ask(state, "launch", job=JOB, spec=spec("sleep", "600"))
     assert (again["state"], again["attached"], again["job"]) == ("running", True, JOB)
-    assert jobprocess.whereabouts(again["identity"]["payload"]) == "alive"
+    assert process.whereabouts(again["identity"]["payload"]) == "alive"
 
 
 def test_a_poll_returns_as_soon_as_there_is_something_to_say(state: Path, tmp_path: Path) -> None:
@@ -121,7 +122,7 @@ def test_a_draft_that_a_kill_left_blocks_no_later_install(
     (tmp_path / f"a.py.hostkit-{os.getpid()}").write_bytes(b"pri")
     entry = {"name": "a.py", "size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
-    assert supervisor.install({"dest": str(tmp_path), "files": [entry]}) == {"written": ["a.py"], "kept": []}
+    assert job_control.install({"dest": str(tmp_path), "files": [entry]}) == {"written": ["a.py"], "kept": []}
     assert (tmp_path / "a.py").read_bytes() == data
 
 
@@ -145,4 +146,4 @@ def test_a_supervisor_that_fails_itself_says_so_and_leaves_no_payload(state: Pat
     )
     ended = ask(state, "poll", job=JOB, hold=30)["job"]
     assert (ended["state"], ended["reason"]) == ("failed", "the supervisor failed: broken look")
-    assert jobprocess.whereabouts(ended["identity"]["payload"]) == "gone"
+    assert process.whereabouts(ended["identity"]["payload"]) == "gone"

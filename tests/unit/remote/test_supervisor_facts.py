@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import control_groups
-import jobfacts
 import pytest
+
+from host import cgroups
+from jobs import capacity
 
 
 def test_facts_of_this_machine_are_plausible(tmp_path: Path) -> None:
-    found = jobfacts.facts([str(tmp_path), str(tmp_path / "not" / "yet")])
+    found = capacity.facts([str(tmp_path), str(tmp_path / "not" / "yet")])
     assert 0 < found["memory"]["available"] <= found["memory"]["total"]
     assert found["disk"][str(tmp_path / "not" / "yet")]["at"] == str(tmp_path)
     free = os.statvfs(tmp_path)
@@ -25,10 +26,10 @@ def test_a_group_that_leaves_less_than_the_machine_bounds_what_is_available(
     (tmp_path / "memory.max").write_text("1000000\n")
     (tmp_path / "memory.current").write_text("900000\n")
     (tmp_path / "memory.stat").write_text("anon 5\ninactive_file 300000\n")
-    monkeypatch.setattr(control_groups, "groups", lambda _: [("/nowhere", True), (str(tmp_path), True)])
-    assert jobfacts.memory() == {"total": 1000000, "available": 400000, "bound_by": str(tmp_path)}
+    monkeypatch.setattr(cgroups, "groups", lambda _: [("/nowhere", True), (str(tmp_path), True)])
+    assert capacity.memory() == {"total": 1000000, "available": 400000, "bound_by": str(tmp_path)}
     (tmp_path / "memory.max").write_text("max\n")
-    assert jobfacts.memory()["bound_by"] is None
+    assert capacity.memory()["bound_by"] is None
 
 
 SESSION = "0::/user.slice/user-1000.slice/session-3.scope\n"
@@ -70,6 +71,6 @@ def test_a_login_manager_that_ends_sessions_whole_is_seen_before_the_launch(
     for name, text in {"proc/self/cgroup": groups, **files}.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    why = jobfacts.ended_at_logout(str(tmp_path), uid)
+    why = capacity.ended_at_logout(str(tmp_path), uid)
     assert (why is not None) == doomed
     assert why is None or "KillExcludeUsers" in why

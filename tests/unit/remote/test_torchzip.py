@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torchzip
-import torchzip_pickle
-from torchzip_pickle import PickleError
 
-REMOTE = Path(torchzip.__file__).parent
+import checkpoint_reader
+from checkpoint import pickle_reader
+from checkpoint.pickle_reader import PickleError
+
+REMOTE = Path(checkpoint_reader.__file__).parent
 
 
 def save(path: Path, content: Any, **more: Any) -> Path:
@@ -32,7 +33,7 @@ def save(path: Path, content: Any, **more: Any) -> Path:
 
 
 def inspect(path: Path, **more: Any) -> dict[str, Any]:
-    reply: dict[str, Any] = torchzip.serve({"op": "inspect", "path": str(path), **more})
+    reply: dict[str, Any] = checkpoint_reader.serve({"op": "inspect", "path": str(path), **more})
     return reply
 
 
@@ -283,9 +284,9 @@ def test_a_pickle_that_is_a_part_of_itself_is_refused_in_little_time_and_memory(
 
 
 def test_a_pickle_that_is_too_large_is_refused_unread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torchzip_pickle, "MAX_BYTES", 100)
+    monkeypatch.setattr(pickle_reader, "MAX_BYTES", 100)
     with pytest.raises(PickleError, match="more than the 100"):
-        torchzip_pickle.Reader(b"\x80\x02" + b"N0" * 100 + b"N.")
+        pickle_reader.Reader(b"\x80\x02" + b"N0" * 100 + b"N.")
 
 
 def test_the_reader_agrees_with_the_stock_one_on_plain_data() -> None:
@@ -295,7 +296,7 @@ def test_the_reader_agrees_with_the_stock_one_on_plain_data() -> None:
         "c": {"d": []},
     }
     for protocol in (2, 3, 4, 5):
-        tree = torchzip_pickle.Reader(pickle.dumps(plain, protocol)).load()
+        tree = pickle_reader.Reader(pickle.dumps(plain, protocol)).load()
         assert tree.get("b") == plain["b"]
         assert tree.get("c").get("d") == []
         if protocol > 2:  # protocol 2 writes bytes as a call of _codecs.encode
@@ -303,11 +304,11 @@ def test_the_reader_agrees_with_the_stock_one_on_plain_data() -> None:
 
 
 def test_old_instances_sets_and_ordered_dictionaries_are_symbols() -> None:
-    tree = torchzip_pickle.Reader(b"\x80\x02(iargparse\nNamespace\n.").load()
+    tree = pickle_reader.Reader(b"\x80\x02(iargparse\nNamespace\n.").load()
     assert str(tree.function) == "argparse.Namespace"
-    made = torchzip_pickle.Reader(pickle.dumps(collections.OrderedDict(a=1), 2)).load()
+    made = pickle_reader.Reader(pickle.dumps(collections.OrderedDict(a=1), 2)).load()
     assert made.pairs == [("a", 1)]
-    assert torchzip_pickle.Reader(pickle.dumps({1, 2}, 4)).load().items == [1, 2]
+    assert pickle_reader.Reader(pickle.dumps({1, 2}, 4)).load().items == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -335,9 +336,9 @@ def test_a_legacy_file_that_was_cut_is_found_by_the_sizes_of_its_storages(tmp_pa
     import torch
 
     path = save(tmp_path / "c.pt", {"w": torch.ones(2000)}, _use_new_zipfile_serialization=False)
-    assert torchzip.check(str(path))["complete"] is True
+    assert checkpoint_reader.check(str(path))["complete"] is True
     os.truncate(path, path.stat().st_size - 100)
-    reply = torchzip.check(str(path))
+    reply = checkpoint_reader.check(str(path))
     assert (reply["complete"], reply["code"]) == (False, "incomplete")
     assert "its storages need" in reply["reason"]
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torchzip
 
+import checkpoint_reader
 from tests.unit.remote.test_torchzip_select import PROGRAM, save
 
 
@@ -168,7 +168,7 @@ def test_with_its_outputs_closed_it_writes_into_no_file(saved: Path, tmp_path: P
         done = subprocess.run(["sh", "-c", shell, sys.executable, PROGRAM, saved], check=False)
         assert done.returncode == status
     assert saved.read_bytes() == before
-    assert torchzip.check(str(out))["code"] is None
+    assert checkpoint_reader.check(str(out))["code"] is None
 
 
 @pytest.mark.parametrize("python", PYTHONS)

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torchzip
-import torchzip_copy
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import checkpoint_reader
+from subset import local_copy
 from tests.unit.remote.test_completeness_folders import kept_times
 from tests.unit.remote.test_torchzip import bomb
 
@@ -61,7 +61,7 @@ def take(folder: Path, data: bytes) -> tuple[dict[str, Any], Path]:
     for name in ("out.pt", "out.pt.part"):
         (folder / name).unlink(missing_ok=True)
     (folder / "c.pt").write_bytes(data)
-    reply = torchzip_copy.copy(str(folder / "c.pt"), str(folder / "out.pt"), ["drafter", "step"], True, None)
+    reply = local_copy.copy(str(folder / "c.pt"), str(folder / "out.pt"), ["drafter", "step"], True, None)
     json.dumps(reply, allow_nan=False)
     assert (folder / "out.pt").exists() == (reply["code"] is None)
     return reply, folder / "out.pt"
@@ -168,7 +168,7 @@ def test_any_pickle_is_told_or_refused_and_what_comes_out_needs_no_name_but_torc
     data = packed(raw, changed(pickle_of(raw), changes))
     began = time.process_time()
     reply, out = take(folder, data)
-    told = torchzip.inspect(str(folder / "c.pt"))
+    told = checkpoint_reader.inspect(str(folder / "c.pt"))
     assert time.process_time() - began < 5
     json.dumps(told, allow_nan=False)
     assert told["code"] in (None, "incomplete", "layout")
@@ -285,7 +285,7 @@ def test_a_pickle_made_to_harm_calls_nothing_and_costs_little(
     data = packed(raw, bomb(b"}(X" + struct.pack("<I", len(text)) + text + opcodes + b"X\4\0\0\0stepK\5u"))
     began, before = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     reply, out = take(folder, data)
-    told = torchzip.inspect(str(folder / "c.pt"))
+    told = checkpoint_reader.inspect(str(folder / "c.pt"))
     json.dumps(told, allow_nan=False)
     assert time.process_time() - began < 20
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2 << 20
@@ -370,7 +370,7 @@ def test_an_archive_that_lies_is_refused(raw: bytes, folder: Path, name: str) ->
     make, code = ZIPS[name]
     reply, _ = take(folder, make(raw))
     assert reply["code"] == code, reply
-    seen = torchzip.check(str(folder / "c.pt"))
+    seen = checkpoint_reader.check(str(folder / "c.pt"))
     assert (seen["complete"], seen["code"]) == (False, "incomplete")
 
 
@@ -390,14 +390,14 @@ def test_a_file_of_zip_directory_alone_costs_no_memory(folder: Path) -> None:
     end = struct.pack("<4sQ2H2L4Q", b"PK\6\6", 44, 0, 45, 0, 0, count, count, len(raw), 4)
     end += struct.pack("<4sLQL", b"PK\6\7", 0, 4 + len(raw), 1)
     path.write_bytes(b"PK\3\4" + raw + end + struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, 65535, 65535, 0, 0, 0))
-    seen = torchzip.check(str(path))
+    seen = checkpoint_reader.check(str(path))
     assert "longer than the" in seen["reason"]
 
 
 def test_the_second_of_two_values_of_one_key_is_the_one_as_for_python(raw: bytes, folder: Path) -> None:
     pickle = bomb(b"}(X\7\0\0\0drafterK\1X\4\0\0\0stepK\4X\4\0\0\0stepK\5u")
     (folder / "c.pt").write_bytes(packed(raw, pickle))
-    assert torchzip.inspect(str(folder / "c.pt"))["step"] == 5
+    assert checkpoint_reader.inspect(str(folder / "c.pt"))["step"] == 5
 
 
 def test_a_file_changed_without_a_trace_between_two_reads_is_found_by_its_crc(

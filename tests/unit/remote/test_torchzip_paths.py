@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torchzip
-import torchzip_paths
-import torchzip_select
-import torchzip_stream
+
+import checkpoint_reader
+from checkpoint import keys as checkpoint_keys
+from subset import stream, torch_layout
 
 WEIGHTS = ("fc.weight", "norm.weight")
 
@@ -31,9 +31,9 @@ def take(path: str, keys: list[str], **more: Any) -> dict[str, Any]:
     """Copy the selection, and load it as safely as torch can."""
     import torch
 
-    layout = torchzip_select.lay_out(path, keys, **more)
+    layout = torch_layout.lay_out(path, keys, **more)
     with Path(path + ".out").open("wb") as out:
-        torchzip_stream.send(layout, path, out.write)
+        stream.send(layout, path, out.write)
     found = torch.load(path + ".out", weights_only=True)
     assert isinstance(found, dict)
     return found
@@ -58,7 +58,7 @@ def take(path: str, keys: list[str], **more: Any) -> dict[str, Any]:
 def test_a_name_and_what_is_wanted_are_walked_together(
     name: str, wanted: str, strip: tuple[str, ...], left: tuple[str, str] | None
 ) -> None:
-    assert torchzip_paths.meet(name, wanted, strip) == left
+    assert checkpoint_keys.meet(name, wanted, strip) == left
 
 
 def test_nested_weights_and_a_nested_step_come_with_the_small_things_on_their_way(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_nested_weights_and_a_nested_step_come_with_the_small_things_on_their_wa
     assert list(found["state"]["model"]) == ["drafter"]
     assert torch.equal(found["state"]["model"]["drafter"]["fc.weight"], tensors()["fc.weight"])
     assert found["trainer"] == {"global_step": 7}
-    plan = torchzip_stream.plan(path, ["state.model.drafter"], step="trainer.global_step")
+    plan = stream.plan(path, ["state.model.drafter"], step="trainer.global_step")
     assert plan["kept"] == ["state.model.drafter", "state.config", "trainer.global_step"]
     assert plan["dropped"] == ["state.model.target", "state.optimizer", "trainer (1 others)"]
 
@@ -101,13 +101,13 @@ def test_a_declared_prefix_is_looked_through_and_a_name_as_it_stands_wins(tmp_pa
     del saved["student"]
     path = save(tmp_path / "d.pt", saved)
     assert list(take(path, ["student"], strip=["net."])) == ["net.student"]
-    missing = torchzip_stream.plan(path, ["student"])
+    missing = stream.plan(path, ["student"])
     assert (missing["code"], missing["keys"]) == ("missing-key", ["net.student"])
 
 
 def test_what_is_missing_is_told_with_what_there_is_at_the_end_of_the_way(tmp_path: Path) -> None:
     path = save(tmp_path / "c.pt", {"state": {"model": {"drafter": tensors()}}})
-    reply = torchzip_stream.plan(path, ["state.model.draft"])
+    reply = stream.plan(path, ["state.model.draft"])
     assert reply["code"] == "missing-key"
     assert reply["reason"] == "no key state.model.draft; in state.model there are: drafter"
 
@@ -141,8 +141,8 @@ def test_the_bundled_harness_finds_bare_weights_and_the_step_and_no_byte_comes_t
     assert list(found["draft_state_dict"]) == list(WEIGHTS)
     assert torch.equal(found["draft_state_dict"]["fc.weight"], tensors()["fc.weight"])
     assert found["step"] == 5
-    plain = torchzip_stream.plan(path, keys, **more)
-    both = torchzip_stream.plan(path, keys, harness=True, **more)
+    plain = stream.plan(path, keys, **more)
+    both = stream.plan(path, keys, harness=True, **more)
     assert both["wanted_bytes"] == plain["wanted_bytes"]
     assert both["size"] - plain["size"] < 1000
 
@@ -154,7 +154,7 @@ def test_a_layout_that_the_harness_knows_is_left_as_it_is(tmp_path: Path) -> Non
 
 def test_two_weights_of_one_bare_name_are_refused(tmp_path: Path) -> None:
     path = save(tmp_path / "c.pt", {"mine": {**tensors(), **tensors(before="net.")}})
-    reply = torchzip_stream.plan(path, ["mine"], harness=True, strip=["net."])
+    reply = stream.plan(path, ["mine"], harness=True, strip=["net."])
     assert reply["code"] == "layout"
     assert "two tensors below mine are fc.weight" in reply["reason"]
 
@@ -164,12 +164,12 @@ def test_the_step_inside_and_the_bytes_of_what_is_named_are_told(tmp_path: Path)
 
     saved = {"model": tensors(before="module.drafter."), "trainer": {"n": torch.tensor(41)}, "step": 1}
     path = save(tmp_path / "c.pt", saved)
-    (told,) = torchzip.serve(
+    (told,) = checkpoint_reader.serve(
         {"op": "summaries", "paths": [path], "names": ["model.drafter", "ema"], "step": "trainer.n"}
     )["summaries"]
     assert (told["step"], told["named"]) == (41, {"model.drafter": 48, "ema": None})
-    assert torchzip.serve({"op": "inspect", "path": path})["step"] == 1
-    assert torchzip.serve({"op": "inspect", "path": path, "step": "trainer.m"})["step"] is None
+    assert checkpoint_reader.serve({"op": "inspect", "path": path})["step"] == 1
+    assert checkpoint_reader.serve({"op": "inspect", "path": path, "step": "trainer.m"})["step"] is None
 
 
 def test_a_dictionary_that_is_its_own_part_many_times_over_is_walked_once(tmp_path: Path) -> None:
@@ -177,14 +177,14 @@ def test_a_dictionary_that_is_its_own_part_many_times_over_is_walked_once(tmp_pa
     for _ in range(12):
         inner = {str(number): inner for number in range(40)}
     path = save(tmp_path / "c.pt", {"mine": {**tensors(), "bomb": inner}})
-    assert torchzip_stream.plan(path, ["mine"], harness=True)["code"] is None
+    assert stream.plan(path, ["mine"], harness=True)["code"] is None
 
 
 def test_a_list_that_takes_too_long_is_cut_after_its_first(tmp_path: Path) -> None:
     paths = [save(tmp_path / f"{number}.pt", {"drafter": tensors(), "step": number}) for number in (1, 2, 3)]
     asked = {"op": "summaries", "paths": paths}
-    assert [one["step"] for one in torchzip.serve(asked)["summaries"]] == [1, 2, 3]
-    assert [one["step"] for one in torchzip.serve(asked | {"seconds": 0.0})["summaries"]] == [1]
+    assert [one["step"] for one in checkpoint_reader.serve(asked)["summaries"]] == [1, 2, 3]
+    assert [one["step"] for one in checkpoint_reader.serve(asked | {"seconds": 0.0})["summaries"]] == [1]
 
 
 def test_the_bundled_harness_reads_what_was_taken_out_of_a_foreign_layout(
@@ -195,8 +195,8 @@ def test_the_bundled_harness_reads_what_was_taken_out_of_a_foreign_layout(
     from hostkit.checkpoints.fitting import expected
     from tests.unit.checkpoints.test_fitting import CONFIG, FLAT
 
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[3] / "remote_payloads" / "dflash"))
-    import drafter_files
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[3] / "remote_payloads"))
+    from dflash.drafter import loading
 
     named = {
         f"_orig_mod.module.student.net.{name}": torch.randn(shape).to(torch.bfloat16)
@@ -209,6 +209,6 @@ def test_the_bundled_harness_reads_what_was_taken_out_of_a_foreign_layout(
     found = take(path, ["state.model.student"], step="loop.n", strip=["net."], harness=True)
     assert sorted(found["draft_state_dict"]) == sorted(expected(FLAT))
     (tmp_path / "staged.pt").write_bytes(Path(path + ".out").read_bytes())
-    read, weights, about = drafter_files.read_drafter(tmp_path / "staged.pt")
-    drafter_files.check_tensors(weights, drafter_files.expected_shapes(read), "here")
+    read, weights, about = loading.read_drafter(tmp_path / "staged.pt")
+    loading.check_tensors(weights, loading.expected_shapes(read), "here")
     assert about.step == 7

@@ -7,11 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torchzip_copy
-import torchzip_select
-import torchzip_stream
-import torchzip_sums
 
+from subset import crcs, local_copy, stream, torch_layout
 from tests.unit.remote.test_torchzip_select import sent
 
 
@@ -40,7 +37,7 @@ def saved(path: Path) -> Path:
 
 def take(path: Path, *keys: str) -> tuple[dict[str, Any], Path]:
     out = path.with_name("out.safetensors")
-    return torchzip_copy.copy(str(path), str(out), list(keys), True, None), out
+    return local_copy.copy(str(path), str(out), list(keys), True, None), out
 
 
 def test_the_library_loads_the_wanted_tensors_alone_and_equal(tmp_path: Path) -> None:
@@ -81,16 +78,16 @@ def test_a_name_that_is_not_there_is_refused_with_those_that_are(tmp_path: Path,
 
 def test_it_goes_on_at_any_byte(tmp_path: Path) -> None:
     path = saved(tmp_path / "model.safetensors")
-    layout = torchzip_select.lay_out(str(path), ["drafter"])
+    layout = torch_layout.lay_out(str(path), ["drafter"])
     whole = sent(layout, path)
     assert len(whole) == layout.size
     for begin in range(0, layout.size, 97):
-        assert sent(torchzip_select.lay_out(str(path), ["drafter"]), path, begin) == whole[begin:]
+        assert sent(torch_layout.lay_out(str(path), ["drafter"]), path, begin) == whole[begin:]
 
 
 def test_what_changes_after_it_was_planned_is_found(tmp_path: Path) -> None:
     path = saved(tmp_path / "model.safetensors")
-    layout = torchzip_select.lay_out(str(path), ["drafter"])
+    layout = torch_layout.lay_out(str(path), ["drafter"])
     before = path.stat()
     raw = bytearray(path.read_bytes())
     piece = next(one for one in layout.pieces if one.name == "drafter.fc.weight")
@@ -98,7 +95,7 @@ def test_what_changes_after_it_was_planned_is_found(tmp_path: Path) -> None:
     with path.open("r+b") as file:  # in place, and its time put back
         file.write(raw)
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    with pytest.raises(torchzip_stream.CrcError, match=r"drafter\.fc\.weight"):
+    with pytest.raises(stream.CrcError, match=r"drafter\.fc\.weight"):
         sent(layout, path)
 
 
@@ -106,13 +103,13 @@ def test_what_was_read_for_the_plan_is_not_read_for_it_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = saved(tmp_path / "model.safetensors")
-    plan = torchzip_stream.plan(str(path), ["drafter"])
-    monkeypatch.setattr(torchzip_sums.Sums, "of", lambda *_: pytest.fail("it was read again"))
-    again = torchzip_stream.plan(str(path), ["drafter"], summed=plan["summed"])
+    plan = stream.plan(str(path), ["drafter"])
+    monkeypatch.setattr(crcs.Sums, "of", lambda *_: pytest.fail("it was read again"))
+    again = stream.plan(str(path), ["drafter"], summed=plan["summed"])
     assert again["digest"] == plan["digest"]
     monkeypatch.undo()
     wrong = dict(plan["summed"], **{"drafter.wide": 1})
-    assert torchzip_stream.plan(str(path), ["drafter"], summed=wrong)["digest"] != plan["digest"]
+    assert stream.plan(str(path), ["drafter"], summed=wrong)["digest"] != plan["digest"]
 
 
 def test_a_truncated_one_is_incomplete(tmp_path: Path) -> None:

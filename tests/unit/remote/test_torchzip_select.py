@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torchzip
-import torchzip_copy
-import torchzip_select
-import torchzip_stream
 
-PROGRAM = Path(torchzip.__file__)
+import checkpoint_reader
+from subset import local_copy, stream, torch_layout
+
+PROGRAM = Path(checkpoint_reader.__file__)
 
 
 def content() -> dict[str, Any]:
@@ -101,7 +100,7 @@ def test_torch_loads_the_selection_safely_with_equal_tensors_strides_views_and_t
 def test_the_selection_is_a_sound_zip(tmp_path: Path) -> None:
     _, out = take(save(tmp_path / "c.pt"))
     assert zipfile.ZipFile(out).testzip() is None
-    assert torchzip.check(str(out))["code"] is None
+    assert checkpoint_reader.check(str(out))["code"] is None
 
 
 def test_a_selection_of_a_selection_and_of_a_module_with_prefixes_works(tmp_path: Path, strict: None) -> None:
@@ -171,9 +170,9 @@ def test_without_recorded_crcs_real_ones_are_made_and_that_is_said(tmp_path: Pat
         path = save(tmp_path / "c.pt")
     finally:
         config.save.compute_crc32 = before
-    plan = torchzip_stream.plan(str(path), ["drafter"])
+    plan = stream.plan(str(path), ["drafter"])
     assert len(plan["summed"]) == plan["crc_unrecorded"] > 3
-    assert torchzip_stream.plan(str(path), ["drafter"], summed=plan["summed"])["digest"] == plan["digest"]
+    assert stream.plan(str(path), ["drafter"], summed=plan["summed"])["digest"] == plan["digest"]
     _, out = take(path)
     assert zipfile.ZipFile(out).testzip() is None
 
@@ -203,7 +202,7 @@ def test_a_global_that_runs_something_is_dropped_where_unwanted_and_refused_wher
     assert take(path, keys="evil")[0]["code"] == "layout"
     reply, _ = take(path, keys="both")
     assert (reply["code"], reply["unsafe"]) == ("unsafe", ["posix.system"])
-    assert torchzip_stream.plan(str(path), ["w"])["dropped"] == ["evil", "both"]
+    assert stream.plan(str(path), ["w"])["dropped"] == ["evil", "both"]
 
 
 def test_a_format_without_a_directory_is_refused_by_name(tmp_path: Path) -> None:
@@ -218,7 +217,7 @@ def test_a_source_rotated_away_while_it_is_read_is_whole_and_said_to_be_gone(
     tmp_path: Path, act: str
 ) -> None:
     path = save(tmp_path / "c.pt")
-    layout = torchzip_select.lay_out(str(path), ["drafter"])
+    layout = torch_layout.lay_out(str(path), ["drafter"])
     whole = sent(layout, path)
 
     def replace_then_take(data: Any) -> None:
@@ -230,14 +229,14 @@ def test_a_source_rotated_away_while_it_is_read_is_whole_and_said_to_be_gone(
         out.append(bytes(data))
 
     out: list[bytes] = []
-    told = torchzip_stream.send(layout, str(path), replace_then_take)
+    told = stream.send(layout, str(path), replace_then_take)
     assert told["replaced"] is True
     assert b"".join(out) == whole
 
 
 def sent(layout: Any, path: Path, begin: int = 0) -> bytes:
     out: list[bytes] = []
-    torchzip_stream.send(layout, str(path), lambda data: out.append(bytes(data)), begin)
+    stream.send(layout, str(path), lambda data: out.append(bytes(data)), begin)
     return b"".join(out)
 
 
@@ -245,7 +244,7 @@ def sent(layout: Any, path: Path, begin: int = 0) -> bytes:
 def test_a_source_that_is_written_while_it_is_read_is_refused(tmp_path: Path, act: str) -> None:
     path = save(tmp_path / "c.pt")
     os.utime(path, (2, 2))  # so that a write shows, however coarse the clock of the file system
-    layout = torchzip_select.lay_out(str(path), ["drafter"])
+    layout = torch_layout.lay_out(str(path), ["drafter"])
 
     def spoil(_data: Any) -> None:
         if act == "truncating":
@@ -256,18 +255,18 @@ def test_a_source_that_is_written_while_it_is_read_is_refused(tmp_path: Path, ac
         else:
             os.utime(path, (1, 1))
 
-    with pytest.raises(torchzip_select.SelectError, match="written while it was read"):
-        torchzip_stream.send(layout, str(path), spoil)
+    with pytest.raises(torch_layout.SelectError, match="written while it was read"):
+        stream.send(layout, str(path), spoil)
 
 
 def test_it_goes_on_at_any_byte_and_is_the_same_to_the_last(tmp_path: Path) -> None:
     path = save(tmp_path / "c.pt")
-    layout = torchzip_select.lay_out(str(path), ["drafter", "step"])
+    layout = torch_layout.lay_out(str(path), ["drafter", "step"])
     whole = sent(layout, path)
     assert len(whole) == layout.size
     starts = {one.start for one in layout.pieces} | {one.start + one.size // 2 for one in layout.pieces}
     for begin in sorted(starts | {0, 1, layout.size - 1, layout.size}):
-        assert sent(torchzip_select.lay_out(str(path), ["drafter", "step"]), path, begin) == whole[begin:]
+        assert sent(torch_layout.lay_out(str(path), ["drafter", "step"]), path, begin) == whole[begin:]
 
 
 def test_stream_and_plan_agree_on_a_command_line(tmp_path: Path) -> None:
@@ -312,7 +311,7 @@ def test_without_room_it_says_so_before_a_byte(tmp_path: Path, monkeypatch: pyte
     path = save(tmp_path / "c.pt")
     full = os.statvfs_result((4096, 4096, 10, 0, 0, 10, 10, 10, 0, 255))
     monkeypatch.setattr(os, "statvfs", lambda _path: full)
-    reply = torchzip_copy.copy(str(path), str(tmp_path / "out.pt"), ["drafter"], True, None)
+    reply = local_copy.copy(str(path), str(tmp_path / "out.pt"), ["drafter"], True, None)
     assert reply["code"] == "space"
     assert not (tmp_path / "out.pt.part").exists()
 
@@ -322,19 +321,20 @@ def test_a_rate_is_kept(tmp_path: Path) -> None:
 
     path = save(tmp_path / "c.pt")
     began = time.monotonic()
-    reply = torchzip_copy.copy(str(path), str(tmp_path / "out.pt"), ["drafter"], True, 500_000)
+    reply = local_copy.copy(str(path), str(tmp_path / "out.pt"), ["drafter"], True, 500_000)
     assert time.monotonic() - began >= 0.9 * reply["read"] / 500_000
 
 
 def test_what_others_had_in_the_page_cache_stays_and_what_was_pulled_goes(tmp_path: Path) -> None:
     import torch
-    import torchzip_polite
+
+    from host import page_cache
 
     path = save(tmp_path / "c.pt", {"a": torch.randn(6_000_000), "b": torch.randn(3_000_000)})
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
-        ask = torchzip_polite._residency(descriptor)
+        ask = page_cache._residency(descriptor)
         if ask(0, 4096) is None:
             pytest.skip("this kernel tells nobody what is in memory")
         size = path.stat().st_size
@@ -345,7 +345,7 @@ def test_what_others_had_in_the_page_cache_stays_and_what_was_pulled_goes(tmp_pa
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
         os.pread(descriptor, hot[1], hot[0])
         warm = ask(*hot)
-        assert torchzip_copy.copy(str(path), str(tmp_path / "out.pt"), ["a", "b"], True, None)["code"] is None
+        assert local_copy.copy(str(path), str(tmp_path / "out.pt"), ["a", "b"], True, None)["code"] is None
         assert ask(*hot) >= 0.99 * warm
         assert (ask(0, size) - warm) * 4096 <= 16 << 20
     finally:
@@ -355,14 +355,15 @@ def test_what_others_had_in_the_page_cache_stays_and_what_was_pulled_goes(tmp_pa
 def test_without_a_c_library_to_ask_all_is_read_and_nothing_dropped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import jobprocess
     import torch
+
+    from host import process
 
     path = save(tmp_path / "c.pt", {"a": torch.randn(300_000), "b": torch.randn(9)})
     advised = []
-    monkeypatch.setattr(jobprocess, "libc", lambda: None)
+    monkeypatch.setattr(process, "libc", lambda: None)
     monkeypatch.setattr(os, "posix_fadvise", lambda *asked: advised.append(asked[-1]))
-    assert torchzip_copy.copy(str(path), str(tmp_path / "out.pt"), ["a"], True, None)["code"] is None
+    assert local_copy.copy(str(path), str(tmp_path / "out.pt"), ["a"], True, None)["code"] is None
     assert torch.equal(torch.load(tmp_path / "out.pt")["a"], torch.load(path)["a"])
     assert os.POSIX_FADV_WILLNEED in advised
     assert os.POSIX_FADV_DONTNEED not in advised  # it might be the run's
@@ -372,13 +373,13 @@ def test_without_a_c_library_to_ask_all_is_read_and_nothing_dropped(
 def test_both_ways_to_ask_for_residency_agree(tmp_path: Path, residency: str) -> None:
     import ctypes
 
-    import torchzip_polite
+    from host import page_cache
 
     path = tmp_path / "file"
     path.write_bytes(os.urandom(1 << 20))
     descriptor = os.open(path, os.O_RDWR)
     try:
-        ask = getattr(torchzip_polite, "_" + residency)(ctypes.CDLL(None, use_errno=True), descriptor)
+        ask = getattr(page_cache, "_" + residency)(ctypes.CDLL(None, use_errno=True), descriptor)
         if ask(0, 4096) is None:
             pytest.skip(f"no {residency} here")
         os.pread(descriptor, 1 << 20, 0)
@@ -412,4 +413,4 @@ def test_a_machine_without_memory_is_not_a_checkpoint_that_makes_no_sense() -> N
     def hungry() -> dict[str, Any]:
         raise MemoryError
 
-    assert torchzip_stream.guarded(hungry)["code"] == "memory"
+    assert stream.guarded(hungry)["code"] == "memory"

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torchzip
-import torchzip_select
-import torchzip_stream
 
+import checkpoint_reader
+from subset import stream, torch_layout
 from tests.unit.remote.test_torchzip_select import flip
 
 pytestmark = pytest.mark.usefixtures("strict")
@@ -44,12 +43,12 @@ def save(path: Path, weights: Any) -> str:
     return str(path)
 
 
-def trimmed(path: str) -> tuple[torchzip_select.Layout, dict[str, Any]]:
+def trimmed(path: str) -> tuple[torch_layout.Layout, dict[str, Any]]:
     import torch
 
-    layout = torchzip_select.lay_out(path, ["drafter"], trim=True)
+    layout = torch_layout.lay_out(path, ["drafter"], trim=True)
     with Path(path + ".out").open("wb") as out:
-        torchzip_stream.send(layout, path, out.write)
+        stream.send(layout, path, out.write)
     assert zipfile.ZipFile(path + ".out").testzip() is None
     found = torch.load(path + ".out", weights_only=True)
     assert isinstance(found, dict)
@@ -81,9 +80,9 @@ def test_views_come_alone_and_keep_their_strides_and_what_they_share(tmp_path: P
 
 def test_without_being_asked_for_all_comes_and_the_plan_says_what_nobody_views(tmp_path: Path) -> None:
     path = save(tmp_path / "c.pt", views())
-    plan = torchzip_stream.plan(path, ["drafter"])
+    plan = stream.plan(path, ["drafter"])
     assert plan["wanted_bytes"] > 500_000
-    lean = torchzip_stream.plan(path, ["drafter"], trim=True)
+    lean = stream.plan(path, ["drafter"], trim=True)
     assert plan["wanted_bytes"] - plan["unviewed_bytes"] == lean["wanted_bytes"]
     assert plan["digest"] != lean["digest"]
 
@@ -93,7 +92,7 @@ def test_where_all_is_viewed_trimming_changes_nothing(tmp_path: Path) -> None:
 
     base = torch.randn(1000)
     path = save(tmp_path / "c.pt", {"low": base[:500], "high": base[500:]})
-    plans = [torchzip_stream.plan(path, ["drafter"], trim=trim) for trim in (False, True)]
+    plans = [stream.plan(path, ["drafter"], trim=trim) for trim in (False, True)]
     assert plans[0]["pieces"] == plans[1]["pieces"]
     assert plans[0]["unviewed_bytes"] == 0
 
@@ -110,7 +109,7 @@ def test_a_bit_flipped_anywhere_in_the_storage_is_found_though_only_a_part_is_se
     data, payload = bytearray(path.read_bytes()), path.read_bytes().index(torch.arange(8.0).numpy().tobytes())
     data[payload + int(at * size)] ^= 1
     path.write_bytes(data)
-    reply = torchzip_stream.plan(str(path), ["drafter"], trim=True)
+    reply = stream.plan(str(path), ["drafter"], trim=True)
     assert reply["code"] == "crc"
     assert "data/0 does not have its recorded CRC" in reply["reason"]
 
@@ -119,24 +118,24 @@ def test_the_stretch_is_proven_once_more_when_it_is_sent(tmp_path: Path) -> None
     import torch
 
     path = Path(save(tmp_path / "c.pt", {"view": torch.arange(100_000.0)[50_000:60_000]}))
-    layout = torchzip_select.lay_out(str(path), ["drafter"], trim=True)
+    layout = torch_layout.lay_out(str(path), ["drafter"], trim=True)
     flip(path, "data/0")
-    layout.identity = torchzip_select.identity(str(path))
-    with pytest.raises(torchzip_stream.CrcError):
-        torchzip_stream.send(layout, str(path), lambda _: None)
+    layout.identity = torch_layout.identity(str(path))
+    with pytest.raises(stream.CrcError):
+        stream.send(layout, str(path), lambda _: None)
 
 
 def test_a_trimmed_copy_goes_on_at_any_byte(tmp_path: Path) -> None:
     import torch
 
     path = save(tmp_path / "c.pt", {"view": torch.randn(100_000)[50_000:60_000]})
-    layout = torchzip_select.lay_out(path, ["drafter"], trim=True)
+    layout = torch_layout.lay_out(path, ["drafter"], trim=True)
     whole: list[bytes] = []
-    torchzip_stream.send(layout, path, lambda data: whole.append(bytes(data)))
+    stream.send(layout, path, lambda data: whole.append(bytes(data)))
     for begin in (1, 700, 20_000, layout.size - 3):
         rest: list[bytes] = []
-        again = torchzip_select.lay_out(path, ["drafter"], trim=True)
-        torchzip_stream.send(again, path, lambda data: rest.append(bytes(data)), begin)  # noqa: B023
+        again = torch_layout.lay_out(path, ["drafter"], trim=True)
+        stream.send(again, path, lambda data: rest.append(bytes(data)), begin)  # noqa: B023
         assert b"".join(rest) == b"".join(whole)[begin:]
 
 
@@ -158,8 +157,8 @@ def test_a_selection_that_was_trimmed_is_a_whole_checkpoint_and_is_not_trimmed_f
 ) -> None:
     path = save(tmp_path / "c.pt", views())
     trimmed(path)
-    assert torchzip.check(path + ".out")["code"] is None
-    assert torchzip_stream.plan(path + ".out", ["drafter"])["unviewed_bytes"] < 64 * 6
+    assert checkpoint_reader.check(path + ".out")["code"] is None
+    assert stream.plan(path + ".out", ["drafter"])["unviewed_bytes"] < 64 * 6
 
 
 def test_the_values_of_a_sparse_tensor_are_views_too(tmp_path: Path) -> None:
@@ -176,16 +175,16 @@ def test_a_storage_that_something_else_refers_to_comes_whole(tmp_path: Path) -> 
     import torch
 
     view = torch.randn(9000)[5000:5100]
-    alone = torchzip_stream.plan(save(tmp_path / "a.pt", {"view": view}), ["drafter"])
+    alone = stream.plan(save(tmp_path / "a.pt", {"view": view}), ["drafter"])
     assert alone["unviewed_bytes"] > 30_000
     both = {"view": view, "storage": view._typed_storage()}
-    assert torchzip_stream.plan(save(tmp_path / "b.pt", both), ["drafter"])["unviewed_bytes"] == 0
+    assert stream.plan(save(tmp_path / "b.pt", both), ["drafter"])["unviewed_bytes"] == 0
 
 
 def test_a_plan_that_reads_all_of_it_is_made_at_the_lowest_priority(tmp_path: Path) -> None:
     path = save(tmp_path / "c.pt", views())
     code = (
-        f"import json, os, sys; sys.path.insert(0, {str(Path(torchzip.__file__).parent)!r}); import torchzip\n"
+        f"import json, os, sys; sys.path.insert(0, {str(Path(checkpoint_reader.__file__).parent)!r}); import torchzip\n"
         f"reply = torchzip.serve({{'op': 'plan', 'path': {path!r}, 'keys': ['drafter'], 'trim': True}})\n"
         "print(json.dumps([reply['code'], os.nice(0)]))"
     )

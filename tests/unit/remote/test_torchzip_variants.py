@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torchzip
-import torchzip_copy
 
+import checkpoint_reader
+from subset import local_copy
 from tests.unit.remote.test_torchzip_select import save
 
 
@@ -26,10 +26,10 @@ def taken(path: Path, keys: list[str], **more: Any) -> dict[str, Any]:
     import torch
 
     out = path.with_name("out.pt")
-    reply = torchzip_copy.copy(str(path), str(out), keys, True, None, **more)
+    reply = local_copy.copy(str(path), str(out), keys, True, None, **more)
     assert reply["code"] is None, reply
     assert zipfile.ZipFile(out).testzip() is None
-    assert torchzip.check(str(out))["code"] is None
+    assert checkpoint_reader.check(str(out))["code"] is None
     found: dict[str, Any] = torch.load(out, weights_only=True)
     torch.load(out, weights_only=True, mmap=True)
     return found
@@ -175,7 +175,7 @@ def test_arguments_and_small_things_come_as_plain_data(tmp_path: Path, strict: N
         "state": numpy.random.get_state(),
     }
     path = save(tmp_path / "n.pt", numpy_things)
-    assert torchzip_copy.copy(str(path), str(tmp_path / "n2.pt"), None, False, None)["code"] is None
+    assert local_copy.copy(str(path), str(tmp_path / "n2.pt"), None, False, None)["code"] is None
     found = torch.load(tmp_path / "n2.pt", weights_only=True)
     assert torch.equal(found["drafter"]["w"], torch.ones(2))
 
@@ -190,7 +190,7 @@ def test_a_tensor_of_somebodys_own_class_is_refused_by_its_name(tmp_path: Path) 
     path = save(
         tmp_path / "c.pt", {"drafter": {"w": torch.ones(2).as_subclass(Doubled)}, "ok": torch.ones(1)}
     )
-    reply = torchzip_copy.copy(str(path), str(tmp_path / "out.pt"), ["drafter"], True, None)
+    reply = local_copy.copy(str(path), str(tmp_path / "out.pt"), ["drafter"], True, None)
     assert (reply["code"], reply["unsafe"]) == ("unsafe", [f"{__name__}.Doubled"])
     assert taken(path, ["ok"])["ok"] == torch.ones(1)
 
@@ -256,7 +256,7 @@ def test_files_of_older_versions_are_read(tmp_path: Path, strict: None, age: str
     path = save(tmp_path / "c.pt", {"optimizer": torch.ones(99), "drafter": weights, "step": 3})
     keep, descriptors = AGES[age]
     rewritten(path, keep, descriptors=descriptors)
-    assert torchzip.check(str(path))["code"] is None
+    assert checkpoint_reader.check(str(path))["code"] is None
     assert torch.load(path, weights_only=True)["step"] == 3
     found = taken(path, ["drafter", "step"])
     assert found["step"] == 3

@@ -11,10 +11,10 @@ from rich.console import Console
 from hostkit.checkpoints import Candidate, Contents, StagePlan
 from hostkit.checkpoints.attempts import Attempt
 from hostkit.checkpoints.retention import Retention
-from hostkit.checkpoints.timing import Expected
 from hostkit.evals.best import Best
 from hostkit.evals.overview import Overview, Row
 from hostkit.report.checkpoints import show_overview, show_plan
+from hostkit.staging.timing import Expected
 
 BEFORE = "written before the live process began; whether that resumed from it is not known"
 BEST = Best(

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from hostkit.evals.archive import Entry
-from hostkit.evals.verdict import document
+from hostkit.evals.document import document
 from hostkit.identity import Identity
 from hostkit.jobs import JobState, Lever
 from hostkit.plan import Effect, Plan, PlanStep

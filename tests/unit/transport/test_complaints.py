@@ -10,7 +10,7 @@ import pytest
 
 from hostkit import errors
 from hostkit.inventory.models import Inventory
-from hostkit.transport.complaints import explain, explain_cut
+from hostkit.transport.diagnose import explain, explain_cut
 from hostkit.transport.route import Route
 
 HOSTS: dict[str, dict[str, Any]] = {

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from hostkit.errors import UnreachableError
-from hostkit.transport.failures import Failures
+from hostkit.transport.ssh.shared_failure import Failures
 
 
 def test_who_asked_before_it_failed_is_told_and_who_asks_afterwards_may_try() -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hostkit.transport import hostkeys
+from hostkit.transport.ssh import known_hosts
 
 KEY = "AAAAC3NzaC1lZDI1NTE5AAAAIJY1c6xF1rZ0l5l2n8TPhTr5f3m9uGmYp0m8qQ2o0ZyC"
 BLOB = base64.b64decode(KEY)
@@ -20,7 +20,7 @@ BLOB = base64.b64decode(KEY)
 def found(tmp_path: Path, text: str, *names: str) -> list[int]:
     file = tmp_path / "known_hosts"
     file.write_text(text)
-    return [key.line for key in hostkeys.matching(hostkeys.read([file]), names)]
+    return [key.line for key in known_hosts.matching(known_hosts.read([file]), names)]
 
 
 @pytest.mark.parametrize(
@@ -63,9 +63,9 @@ def test_a_hashed_name_is_found(tmp_path: Path, name: str) -> None:
     file.write_text(f"{name} ssh-ed25519 {KEY}\n")
     subprocess.run(["ssh-keygen", "-q", "-H", "-f", file], check=True, capture_output=True)
     assert name not in file.read_text()
-    keys = hostkeys.read([file])
-    assert [key.blob for key in hostkeys.matching(keys, [name])] == [BLOB]
-    assert hostkeys.matching(keys, ["other"]) == []
+    keys = known_hosts.read([file])
+    assert [key.blob for key in known_hosts.matching(keys, [name])] == [BLOB]
+    assert known_hosts.matching(keys, ["other"]) == []
 
 
 def test_comments_garbage_and_certificate_authorities_are_skipped_and_revoked_keys_kept(
@@ -76,18 +76,18 @@ def test_comments_garbage_and_certificate_authorities_are_skipped_and_revoked_ke
         f"a ssh-ed25519 {KEY} a comment\n@revoked a ssh-ed25519 {KEY}\n|1|broken a ssh-ed25519\n"
     )
     assert found(tmp_path, text, "a") == [7, 8]
-    assert [key.revoked for key in hostkeys.read([tmp_path / "known_hosts"])][-2:] == [False, True]
+    assert [key.revoked for key in known_hosts.read([tmp_path / "known_hosts"])][-2:] == [False, True]
 
 
 def test_a_file_that_is_not_there_trusts_nobody(tmp_path: Path) -> None:
-    assert hostkeys.read([tmp_path / "none", tmp_path, tmp_path / "none" / "below"]) == []
+    assert known_hosts.read([tmp_path / "none", tmp_path, tmp_path / "none" / "below"]) == []
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_can_be_read(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     file = tmp_path_factory.getbasetemp() / "any_known_hosts"
     file.write_bytes(data)
-    assert all(key.blob for key in hostkeys.matching(hostkeys.read([file]), ["a"]) if key.blob)
+    assert all(key.blob for key in known_hosts.matching(known_hosts.read([file]), ["a"]) if key.blob)
 
 
 @pytest.mark.parametrize(
@@ -104,16 +104,16 @@ def test_any_bytes_can_be_read(tmp_path_factory: pytest.TempPathFactory, data: b
 def test_a_key_is_looked_up_under_the_names_that_openssh_uses(
     arguments: dict[str, object], names: list[str]
 ) -> None:
-    assert hostkeys.lookup_names(**arguments) == names  # type: ignore[arg-type]
+    assert known_hosts.lookup_names(**arguments) == names  # type: ignore[arg-type]
 
 
 def test_trusting_writes_one_private_line_for_each_name_and_kind(tmp_path: Path) -> None:
     file = tmp_path / "new" / "known_hosts"
-    hostkeys.trust("a", "ssh-ed25519", b"one", file)
-    hostkeys.trust("b", "ssh-ed25519", b"two", file)
-    hostkeys.trust("a", "ssh-rsa", b"three", file)
-    hostkeys.trust("a", "ssh-ed25519", b"four", file)
-    keys = hostkeys.read([file])
+    known_hosts.trust("a", "ssh-ed25519", b"one", file)
+    known_hosts.trust("b", "ssh-ed25519", b"two", file)
+    known_hosts.trust("a", "ssh-rsa", b"three", file)
+    known_hosts.trust("a", "ssh-ed25519", b"four", file)
+    keys = known_hosts.read([file])
     assert {(key.patterns, key.kind, key.blob) for key in keys} == {
         ("b", "ssh-ed25519", b"two"),
         ("a", "ssh-rsa", b"three"),
@@ -127,10 +127,10 @@ def test_the_own_file_is_looked_for_without_making_a_folder_and_written_in_a_pri
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    assert hostkeys.read([hostkeys.own_file()]) == []
-    assert not hostkeys.own_file().parent.exists()
-    hostkeys.own_file().parent.mkdir(mode=0o755)
-    assert hostkeys.trust("a", "ssh-ed25519", b"one") == tmp_path / "hostkit" / "known_hosts"
+    assert known_hosts.read([known_hosts.own_file()]) == []
+    assert not known_hosts.own_file().parent.exists()
+    known_hosts.own_file().parent.mkdir(mode=0o755)
+    assert known_hosts.trust("a", "ssh-ed25519", b"one") == tmp_path / "hostkit" / "known_hosts"
     assert (tmp_path / "hostkit").stat().st_mode & 0o777 == 0o700
 
 
@@ -140,4 +140,4 @@ def test_a_fingerprint_is_spelt_as_ssh_keygen_spells_it(tmp_path: Path) -> None:
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
     blob = base64.b64decode(key.with_suffix(".pub").read_text().split()[1])
     said = subprocess.run(["ssh-keygen", "-lf", key], capture_output=True, text=True, check=True).stdout
-    assert hostkeys.fingerprint(blob) == said.split()[1]
+    assert known_hosts.fingerprint(blob) == said.split()[1]

@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +15,14 @@ import pytest
 
 from hostkit.errors import DataError, LostError, ProtocolError, RemoteTimeoutError
 from hostkit.inventory.models import Inventory
-from hostkit.transport import program
-from hostkit.transport.bare import bare
 from hostkit.transport.base import Completed, Transport
 from hostkit.transport.connections import Connections
 from hostkit.transport.fake import FakeTransport
-from hostkit.transport.program import LOADER, run_program
+from hostkit.transport.programs import run
+from hostkit.transport.programs.run import LOADER, run_program
 
 MAIN = """
 # a comment that stays at home
-NEEDS = ("sibling",)
 import os, sys
 import sibling
 
@@ -64,11 +61,13 @@ def remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (folder / "remote").mkdir(parents=True)
     (folder / "remote" / "trial.py").write_text(MAIN)
     (folder / "remote" / "sibling.py").write_text("NAME = 'ü sibling'\n")
-    monkeypatch.setattr(resources, "files", lambda _: folder)
+    monkeypatch.setattr(run, "_REMOTE", folder / "remote")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    program._bundle.cache_clear()
+    for cached in (run._bundle, run._text):
+        cached.cache_clear()
     yield folder
-    program._bundle.cache_clear()
+    for cached in (run._bundle, run._text):
+        cached.cache_clear()
 
 
 @pytest.fixture
@@ -95,7 +94,7 @@ def test_a_program_gets_its_request_its_siblings_and_the_rest_of_stdin(
     assert said["rest"] == 2_000_000
     assert said["sibling"] == "ü sibling"
     assert said["isolated"] == 1
-    assert said["own"] == len(bare(MAIN)) < len(MAIN)
+    assert said["own"] == len(MAIN)
     assert said["files"] == [], "nothing is written on the host"
 
 
@@ -135,7 +134,7 @@ def test_an_interpreter_that_floods_us_is_cut_off(
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\nexec yes xxx\n")
     python.chmod(0o755)
-    monkeypatch.setattr(program, "MOST", 8 << 20)
+    monkeypatch.setattr(run, "MOST", 8 << 20)
     with pytest.raises(ProtocolError, match="more than 8 MiB"):
         run_program(here, str(python), "trial", {}, timeout=20)
 
@@ -226,18 +225,18 @@ def test_a_lost_connection_is_tried_once_more_only_when_that_is_safe(remote: Pat
 
 @pytest.mark.skipif(not shutil.which("python3"), reason="no python3")
 def test_hostkits_own_programs_travel_small_enough() -> None:
-    folder = Path(program.__file__).parents[1] / "remote"
+    folder = Path(run.__file__).parents[2] / "remote"
     for path in folder.glob("*.py"):
         source = path.read_text()
         if "def serve(" in source:
-            assert len(program._bundle(path.stem)) <= 40 * 1024, f"{path.name}: more than two TCP windows"
+            assert len(run._bundle(path.stem)) <= 40 * 1024, f"{path.name}: more than two TCP windows"
     # the first window is ten segments, 14 KiB, and the second twice that: one round trip more
-    assert len(program._bundle("probe", True)) <= 20 * 1024, "the second window, well filled"
+    assert len(run._bundle("probe", True)) <= 20 * 1024, "the second window, well filled"
 
 
 def test_a_failure_is_told_with_the_line_of_the_source(remote: Path, here: Transport) -> None:
     wanted = 1 + MAIN.splitlines().index('        raise ValueError("it\'s broken")')
-    code, asked = program._bundle("trial"), b'{"do": "raise"}'
+    code, asked = run._bundle("trial"), b'{"do": "raise"}'
     data = b"%d\n%s%d\n%s" % (len(code), code, len(asked), asked)
     done = here.run([sys.executable, "-I", "-S", "-c", LOADER], stdin=data, timeout=20)
     assert f'<hostkit trial>", line {wanted}, in serve' in json.loads(done.stdout)["trace"]

@@ -11,9 +11,9 @@ import pytest
 
 from hostkit.errors import ConfigError
 from hostkit.inventory.models import Host
-from hostkit.transport.dialing import end_proxy, start_proxy
-from hostkit.transport.resolve import home, percent, resolve
 from hostkit.transport.route import Hop
+from hostkit.transport.ssh.dial import end_proxy, start_proxy
+from hostkit.transport.ssh.resolve import home, percent, resolve
 
 pytestmark = pytest.mark.skipif(not shutil.which("ssh"), reason="no ssh client")
 

@@ -7,9 +7,9 @@ import pytest
 
 from hostkit.errors import RemoteTimeoutError, UnreachableError
 from hostkit.inventory.models import Host
-from hostkit.transport.resolve import resolve
 from hostkit.transport.route import Hop
-from hostkit.transport.unreached import told
+from hostkit.transport.ssh.errors import told
+from hostkit.transport.ssh.resolve import resolve
 
 
 def without_banner(cause: Exception) -> None:

@@ -1,0 +1,157 @@
+"""The verdict on a run without a process: UNKNOWN, FINISHED or DEAD (pure)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from hostkit.formatting import age
+from hostkit.liveness.findings import Look
+from hostkit.liveness.readings import SKEW, ProcessFacts
+from hostkit.liveness.verdicts import DEAD, FINISHED, UNKNOWN
+
+# these hold a log open, or wait, without being what is logged
+_WRAPPERS = re.compile(
+    r"-?(?:ba|da|z|k|mk|a|fi)?sh|tee|sudo|timeout|nohup|screen|tmux.*|script|ssh|sleep|tail|cat|logger|su"
+    r"|flock|tini|dumb-init|docker-init|catatonit|make|xargs|ts|systemd-cat|rotatelogs|multilog|svlogd|conmon"
+)
+_MENTIONS = "only mentions it"  # what the probe says of one that does not run the script
+
+
+def without_process(look: Look) -> tuple[str, tuple[str, ...]]:
+    reading, facts = look.reading, look.reading.run
+    told = tuple(_told(look))
+    doubts = tuple(_doubts(look))
+    if doubts:
+        return UNKNOWN, (*doubts, *told)
+    newest = min((save.age for save in look.progress.saves if save.age is not None), default=None)
+    if look.log_age is None and newest is None:
+        where = [text for text in (facts.log.path, facts.checkpoints.root) if text]
+        return UNKNOWN, (
+            "never seen here: no process, and neither a log nor a checkpoint; is the inventory right?",
+            *((f"looked at {' and '.join(where)}",) if where else ()),
+            *told,
+        )
+    done = _finished(look)
+    if done:
+        return FINISHED, ("no process of the run is there", done, *told)
+    short = _said_done(look)
+    stall = look.run.timeouts.stall
+    for what, old in (("log", look.log_age), ("newest checkpoint", newest)):
+        if old is None:
+            continue
+        if old < -SKEW:
+            return UNKNOWN, (
+                f"no process, and the {what} is dated {age(-old)} in the future: how old it is is unknown",
+                *told,
+            )
+        if old <= stall:
+            return UNKNOWN, (
+                f"no process, yet the {what} was written {age(old)} ago (limit {age(stall)}): "
+                f"just ended, restarting, or written by another? It is DEAD if that stays so for {age(stall - old)}",
+                *told,
+                *short,
+            )
+    trace = (
+        f"its log has been silent for {age(look.log_age)}"
+        if look.log_age is not None
+        else f"no log; its newest checkpoint is {age(newest or 0)} old"
+    )
+    seen = f"no process of the run among {reading.table.pids} that were seen (process 1 and all users' are visible)"
+    return DEAD, (seen, f"{trace} (limit {age(stall)})", *short, *told)
+
+
+def _doubts(look: Look) -> Iterator[str]:
+    """Why "no process was found" does not mean that there is none."""
+    reading, facts = look.reading, look.reading.run
+    for one in facts.titles:
+        yield (
+            f"process {one.pid} is a python under a changed title ({' '.join(one.argv)[:80]!r}): "
+            "it may be the run; declare process.pidfile or process.cwd to make sure"
+        )
+    for one in facts.near:
+        if one.doubt:
+            yield f"process {one.pid} fits, but {one.why}: it may be the run"
+    gap = reading.table.gap()
+    if gap:
+        yield f"no process of the run can be seen, but {gap}: ask as root, or as the run's user"
+    for one in facts.log.writers:
+        name = one.argv[0].rsplit("/", 1)[-1] if one.argv else one.comm
+        if not _WRAPPERS.fullmatch(name) and one.pid not in {title.pid for title in facts.titles}:
+            command = " ".join(one.argv)[:100]
+            yield f"no process fits, yet process {one.pid} has the log open for writing (inventory right?): {command}"
+    if facts.log.error and not facts.log.missing and facts.log.origin == "inventory":
+        yield f"no process of the run is there, and the log {facts.log.path} cannot be read: {facts.log.error}"
+    if facts.checkpoints.error and facts.log.mtime is None and "No such file" not in facts.checkpoints.error:
+        yield f"{facts.checkpoints.root} cannot be read: {facts.checkpoints.error}"
+
+
+def _told(look: Look) -> Iterator[str]:
+    """What else is known where no process was found."""
+    facts = look.reading.run
+    if facts.pidfile is not None and not facts.pidfile.valid:
+        yield f"pidfile {facts.pidfile.path}: {facts.pidfile.reason}"
+    if facts.record is not None:
+        became = {
+            "gone": "is gone",
+            "zombie": "has ended (a zombie, not yet reaped)",
+            "reused": "has ended; its number was given to another",
+            "other boot": "is gone: the host or the container was started anew",
+        }
+        if facts.record.state in became:
+            yield f"process {facts.record.pid}, seen before as the run, {became[facts.record.state]}"
+    zombies = [one for one in facts.zombies if _was_the_run(one, look)]
+    if zombies:
+        named = ", ".join(f"{one.pid} [{one.comm}] of parent {one.ppid}" for one in zombies)
+        yield f"zombies, which have ended and are not reaped by their parents: {named}"
+    for pid in facts.gone:
+        yield f"process {pid} ended while it was looked at"
+    for one in facts.near:
+        if not one.doubt and one.why != _MENTIONS:
+            yield f"not counted: process {one.pid} {one.why}"
+    mention = [str(one.pid) for one in facts.near if one.why == _MENTIONS]
+    if mention:
+        yield f"not counted, since they only mention it: {', '.join(mention)}"
+    if facts.log.missing:
+        yield f"the log {facts.log.path} does not exist"
+    if look.log.step is not None:
+        of = f" of {look.progress.total}" if look.progress.total else ""
+        loss = f", with a loss of {look.log.loss}" if look.log.diverged else ""
+        yield f"the log's last step is {look.log.step}{of}{loss}"
+
+
+def _was_the_run(zombie: ProcessFacts, look: Look) -> bool:
+    """Whether an ended process, of which only name and parent are left, is known to have been of the run.
+
+    Process 1 adopts everybody's orphans, so that to be its child says nothing; nor does `python3` as a name.
+    """
+    facts, process = look.reading.run, look.run.process
+    if facts.record is not None and facts.record.pid == zombie.pid:
+        return False  # told by its record already
+    if process.script and zombie.comm == process.script.rsplit("/", 1)[-1][:15]:
+        return True
+    speak = (one for one in facts.near if one.why == _MENTIONS)  # one with other args has zombies of its own
+    return zombie.ppid in {one.pid for one in (*speak, *facts.log.writers) if one.pid != 1}
+
+
+def _finished(look: Look) -> str | None:
+    total, log = look.run.total_steps, look.log
+    if total and log.step is not None and log.step + 1 >= total:
+        return f"the log's last step is {log.step} of {total}"
+    if total and look.progress.saved is not None and look.progress.saved >= total:
+        return f"the checkpoint of the last step, {look.progress.saved}, is complete"
+    if log.finished is not None and not _said_done(look):
+        return f"the log ends with the declared mark: {log.finished[:120]}"
+    return None
+
+
+def _said_done(look: Look) -> tuple[str, ...]:
+    total, log = look.run.total_steps, look.log
+    if (
+        log.finished is not None
+        and total
+        and log.step is not None
+        and log.step + max(1, log.interval) < total
+    ):
+        return (f"the log says that it is done, at step {log.step} of {total}: it ended short",)
+    return ()

@@ -1,0 +1,1 @@
+"""What a program does to its own host: processes, priorities, CPU groups, the page cache."""

@@ -1,0 +1,1 @@
+"""A job on its host: its folder, its supervisor, its isolation."""

@@ -1,0 +1,1 @@
+"""What a training run looks like on its host: its processes and its log."""

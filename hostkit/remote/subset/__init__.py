@@ -1,0 +1,1 @@
+"""A smaller checkpoint with only the wanted tensors, laid out and streamed."""

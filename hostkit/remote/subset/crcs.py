@@ -1,0 +1,36 @@
+"""CRCs of what has none recorded, or of a stretch of a record: read for the layout, before anything is sent.
+
+Travels to hosts: standard library only, Python 3.8 or newer. Runs on the source, as slowly as it is told.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+from host import page_cache
+
+
+class Sums:
+    """CRCs of records of one open file, by one reader: there may be a hundred thousand, and mostly there is none."""
+
+    def __init__(self, descriptor: int, rate: int | None) -> None:
+        self.descriptor = descriptor
+        self.rate = rate
+        self.reader: page_cache.Reader | None = None
+
+    def __enter__(self) -> Sums:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.reader is not None:
+            self.reader.close()
+
+    def of(self, start: int, size: int, first: int, end: int) -> tuple[int, int]:
+        """Return the CRC of a record, and that of the stretch of it which stays, in one reading."""
+        self.reader = self.reader or page_cache.Reader(self.descriptor, self.rate)
+        whole = part = at = 0
+        for block in self.reader.blocks(start, size):
+            whole = zlib.crc32(block, whole)
+            part = zlib.crc32(block[max(0, first - at) : max(0, end - at)], part)
+            at += len(block)
+        return whole, part

@@ -1,0 +1,1 @@
+"""The destination's side of a copy: protocol, staging folder, verification."""

@@ -1,0 +1,122 @@
+"""How a checkpoint is brought: only the tensors that an evaluation needs, only its model's files, or all of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from hostkit.checkpoints.fitting import foreign, weights_of
+from hostkit.checkpoints.models import Contents, File, Layout, TensorFacts
+from hostkit.formatting import size
+from hostkit.inventory.models import Inventory
+from hostkit.transport.connections import Connections
+from hostkit.transport.programs.run import run_program
+
+Method = Literal["auto", "weights", "full"]
+
+FOLDERS = ("sharded", "huggingface", "dcp")
+WORTH = 0.8  # a selection that is a larger part of the file than this saves next to nothing,
+LEAST = 16 << 20  # and so does one that leaves fewer bytes behind
+WHOLE = "the whole checkpoint, which goes on where it was cut"
+TOLD = 1 << 20  # bytes that no tensor views, from which on it is worth a word
+MODEL_FILES = (".json", ".txt", ".model", ".jinja", ".index.json")
+BUDGET = 300.0  # seconds to lay out a selection, beside what reading for it takes
+SLOW = 30 << 20  # bytes a second that a busy disk still reads
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The method, why, and what comes by it."""
+
+    method: str
+    why: str
+    files: tuple[File, ...]
+    selection: dict[str, Any] | None = None
+    refused: str | None = None
+
+
+def choose_method(
+    connections: Connections,
+    inventory: Inventory,
+    source: str,
+    contents: Contents,
+    layout: Layout,
+    *,
+    method: Method,
+    own_harness: bool = False,
+    trim: bool = False,
+    rate: int | None = None,
+) -> Chosen:
+    """Return how the checkpoint comes. One more look at the source, where a selection is worth it.
+
+    `own_harness`: somebody's own reads it, and what that needs is known only from declared `weights`. `trim`: of each
+    storage only what the tensors view; for that the source reads all of it, at `rate`.
+    """
+    full = Chosen("full", WHOLE, contents.files)
+    if own_harness and not layout.weights and method == "auto":
+        return Chosen(
+            "full", f"{WHOLE} (`weights:` does not say what your own harness needs of it)", contents.files
+        )
+    if method == "full" or not contents.complete:
+        return full
+    if contents.format in ("sharded", "huggingface"):
+        mine = tuple(file for file in contents.files if _of_model(contents, file))
+        left = sum(file.size for file in contents.files) - sum(file.size for file in mine)
+        if not mine or not left:
+            return full
+        return Chosen("weights", f"the model's files, without {left} bytes of training state", mine)
+    found, tensors = weights_of(contents, layout)
+    keys = list(layout.weights) or ([found] if found else [])
+    brought = bool(found) and not own_harness and foreign(str(found), layout)  # to where the harness looks
+    why = (
+        _not_worth(contents, [one for _, one in tensors])
+        if method == "auto" and not (brought or trim)
+        else None
+    )
+    named = contents.format == "safetensors" and layout.weights and not brought
+    if contents.format != "torch-zip" and not named:
+        why = f"tensors cannot be taken out of {contents.format}"
+    elif not keys and not trim:
+        why = "the weights are under no key of their own"
+    if why is None:
+        request = {"op": "plan", "path": contents.path, "keys": keys or None, "harness": not own_harness}
+        request |= layout.request() | {"trim": trim, "rate": rate, "step_inside": contents.step}
+        # what has no CRC, or is trimmed, is read and summed for the layout
+        budget = BUDGET + (contents.size or 0) / min(rate or SLOW, SLOW)
+        host = inventory.hosts[source]
+        plan = run_program(
+            connections.transport(source),
+            host.python,
+            "checkpoint_reader",
+            request,
+            timeout=budget,
+            retry=True,
+        )
+        if plan.get("code") is None:
+            part = f"{plan['size'] / contents.size:.0%}" if contents.size else "all"
+            words = f"only {', '.join(plan['kept'])}: {part} of the file leaves {source}"
+            if plan["unviewed_bytes"] >= TOLD:
+                saved = size(plan["unviewed_bytes"])
+                words += (
+                    f"; {saved} that no tensor views stay there"
+                    if trim
+                    else f"; --trim would leave {saved} there"
+                )
+            return Chosen("weights", words, contents.files, selection=plan)
+        why = str(plan.get("reason"))
+    if method == "weights" or trim:
+        return Chosen("weights", "as asked for", contents.files, refused=why)
+    return Chosen("full", f"{WHOLE} ({why})", contents.files)
+
+
+def _not_worth(contents: Contents, tensors: list[TensorFacts]) -> str | None:
+    wanted = sum({one.storage: one.bytes for one in tensors}.values())
+    if contents.size and (wanted > WORTH * contents.size or contents.size - wanted < LEAST):
+        return "nearly all of it is weights"
+    return None
+
+
+def _of_model(contents: Contents, file: File) -> bool:
+    # by the tensors alone, shards would be lost of a model with more tensors than are told
+    shards = {*contents.parts, *(tensor.storage.partition(":")[0] for tensor in contents.tensors)}
+    return file.name in shards or ("/" not in file.name and file.name.endswith(MODEL_FILES))

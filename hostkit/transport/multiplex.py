@@ -1,0 +1,260 @@
+"""An attendant: a program on a host that runs what it is asked to, so that a second question needs no second login.
+
+Where ssh is run on a hop, or a container is entered, each command costs a login there, and a line in its log. An
+attendant comes with the first question of a command that has more of them, and ends with it. It is only ever a
+shorter way: where none comes up, each question is asked as ever.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import struct
+import threading
+import time
+import zlib
+from functools import cache
+
+from hostkit.errors import HostkitError, LostError, RemoteTimeoutError
+from hostkit.transport.base import Completed
+from hostkit.transport.diagnose import explain, explain_cut
+from hostkit.transport.frame import KILL_AFTER, Frame
+from hostkit.transport.line import Line, Pipe, flooded
+from hostkit.transport.programs.run import FINDER, LOADER, sources_of
+from hostkit.transport.route import Route
+from hostkit.transport.ssh.shared_failure import Failures
+
+SLACK = 5.0  # seconds beyond the far side's own timeout before this side gives up
+NOISE = 1 << 20  # bytes that login shells may print before it
+LARGEST = 1 << 20  # no frame is larger
+COMES = 20.0  # seconds in which it comes up, beyond what the hops may take to be connected to
+TICK = 0.25  # seconds between two looks at the deadline
+
+
+@cache
+def _program() -> bytes:
+    text = (
+        FINDER.format(sources=sources_of("command_server"))
+        + "import command_server\ncommand_server.attend()\n"
+    )
+    packed = zlib.compress(text.encode(), 9)
+    return b"%d\n%s" % (len(packed), packed)
+
+
+class _Asked:
+    """One question, and what has come of its answer."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.out, self.err = bytearray(), bytearray()
+        self.end: dict[str, int] | None = None
+        self.over = threading.Event()
+        self.flooded = False
+
+    def take(self, kind: bytes, payload: bytes) -> None:
+        if kind == b"x":
+            self.end = json.loads(payload)
+            self.over.set()
+        elif not self.flooded:
+            (self.out if kind == b"o" else self.err).extend(payload)
+            if len(self.out) + len(self.err) > self.most:
+                self.flooded = True
+                self.over.set()
+
+
+class Attendant:
+    """The attendant of one host; it comes up at the first question. Any thread may ask."""
+
+    def __init__(self, route: Route, line: Line) -> None:
+        self.route = route
+        self._line = line
+        self._coming = threading.Lock()
+        self._writing = threading.Lock()
+        self._tried = False
+        self._pipe: Pipe | None = None
+        self._frame = Frame()
+        self._before = bytearray()  # what came in place of the first answer
+        self._began = False
+        self._there = threading.Event()  # it has answered, or it has ended
+        self._ended = False
+        self._asked: dict[int, _Asked] = {}
+        self._number = 0
+        self._failures = Failures()
+
+    def run(
+        self, argv: list[str], stdin: bytes, timeout: float | None, most: int, deadline: float | None
+    ) -> Completed | None:
+        """Run argv on the host, see `Transport.run`; None where no attendant is there to ask."""
+        seconds = None if timeout is None else timeout + KILL_AFTER + SLACK
+        until = None if seconds is None else time.monotonic() + seconds
+        if not self._up(until, deadline):
+            return None
+        asked = _Asked(most)
+        with self._writing:
+            self._number += 1
+            number = self._number
+            self._asked[number] = asked
+        head = {"id": number, "argv": argv, "given": len(stdin), "timeout": timeout}
+        try:
+            self._send(head, stdin, until)
+            while not (asked.over.wait(TICK) or self._ended):
+                self._in_time(until)
+        except BaseException:
+            self._cancel(number)
+            raise
+        finally:
+            self._asked.pop(number, None)
+        if asked.flooded:
+            self._cancel(number)
+            raise flooded(self.route.host, most)
+        if asked.end is None:
+            raise self._lost()
+        if asked.end["late"]:
+            raise RemoteTimeoutError(
+                f"{argv[0]} ran longer than {timeout:g} s, and was ended there",
+                hop=self.route.host,
+                stood=self._stood(),
+            )
+        return Completed(tuple(argv), asked.end["exit"], bytes(asked.out), bytes(asked.err))
+
+    def begin(self, deadline: float | None) -> None:
+        """Bring it up before it is asked anything. What goes wrong is raised by the first question."""
+        try:
+            self._up(None, deadline)
+        except HostkitError as error:
+            self._failures.keep(error)
+
+    def close(self) -> None:
+        """Let it end. Commands under way are lost."""
+        self._ended = True  # also one that is still coming
+        if self._pipe is not None:
+            self._pipe.close()
+
+    # --- coming up
+
+    def _up(self, until: float | None, deadline: float | None) -> bool:
+        """Say whether it is there; one thread brings it up, the others wait for that."""
+        asked = time.monotonic()
+        with self._coming:
+            self._failures.tell(asked)
+            if not self._tried:
+                self._tried = True
+                try:
+                    self._come(until, deadline)
+                except HostkitError as error:
+                    self._failures.note(error)
+                    raise
+        return self._there.is_set() and not self._ended
+
+    def _come(self, until: float | None, deadline: float | None) -> None:
+        host = self.route.hops[-1].host
+        words = [host.python, "-I", "-S", "-B", "-c", LOADER]
+        self._pipe = self._line.open(self.route.wrap(self._frame.words(words)), deadline)
+        if self._ended:
+            self._pipe.close()
+        threading.Thread(target=self._read, args=(self._pipe,), name="hostkit-attendant", daemon=True).start()
+        with contextlib.suppress(BrokenPipeError):  # it has ended: what came says why
+            self._pipe.send(_program(), until)
+        hops = self.route.hops
+        patience = COMES + sum(hop.host.timeouts.connect + hop.host.timeouts.auth for hop in hops)
+        limit = time.monotonic() + patience
+        while not self._there.wait(TICK):
+            self._in_time(until)
+            if time.monotonic() > limit:
+                self._ended = True
+                self._pipe.close()
+                if not self._began:  # it hangs before any command would begin: a question by itself would too
+                    raise self._late()
+                return  # whatever stands for Python there, it is not talkative
+        if self._ended and not self._began:
+            self._pipe.explain()
+            explain(self.route, bytes(self._before), self._pipe.complaints())
+
+    # --- what comes
+
+    def _read(self, pipe: Pipe) -> None:
+        """Give each frame to whom it answers, until the end or something that is no frame."""
+        rest = bytearray()
+        try:
+            while data := pipe.receive():
+                rest += data
+                if (self._began or self._begins(rest)) and not self._frames(rest):
+                    pipe.close()  # what was asked for is ended there, and may be asked for again
+                    break
+                if not self._began and len(rest) > NOISE:
+                    pipe.close()
+                    break
+        except (OSError, EOFError, ValueError, KeyError):
+            return  # as good as an end
+        finally:
+            self._ended = True
+            self._there.set()
+            for asked in list(self._asked.values()):
+                asked.over.set()
+
+    def _begins(self, rest: bytearray) -> bool:
+        """Say whether the frame has begun; drop what login shells print before it."""
+        self._began = self._frame.began(rest)
+        if self._began:
+            del rest[: rest.index(b" begin\n") + len(b" begin\n")]
+        else:
+            self._before[:] = rest[-4096:]
+        return self._began
+
+    def _frames(self, rest: bytearray) -> bool:
+        while len(rest) >= 4:
+            size = struct.unpack_from("<I", rest)[0]
+            if size > LARGEST:
+                return False
+            if len(rest) < 4 + size:
+                break
+            body = bytes(rest[4 : 4 + size])
+            del rest[: 4 + size]
+            if size == 4:
+                self._there.set()
+            elif size > 4:
+                asked = self._asked.get(struct.unpack_from("<I", body)[0])
+                if asked is not None:
+                    asked.take(body[4:5], body[5:])
+        return True
+
+    # --- what goes out
+
+    def _send(self, head: dict[str, object], given: bytes = b"", until: float | None = None) -> None:
+        spelt = json.dumps(head).encode()
+        assert self._pipe is not None
+        with self._writing:
+            try:
+                self._pipe.send(struct.pack("<I", len(spelt)) + spelt + given, until)
+            except BrokenPipeError:
+                raise self._lost() from None
+            except BaseException as error:  # a question that stands there in part makes nonsense of the next
+                self._ended = True
+                self._pipe.close()
+                if isinstance(error, TimeoutError):
+                    raise self._late() from None
+                raise
+
+    def _cancel(self, number: int) -> None:
+        with contextlib.suppress(Exception):
+            self._send({"end": number}, until=time.monotonic() + TICK)
+
+    # --- what is wrong
+
+    def _in_time(self, until: float | None) -> None:
+        if until is not None and time.monotonic() > until:
+            raise self._late()
+
+    def _late(self) -> RemoteTimeoutError:
+        what = "the command did not answer within its budget"
+        return RemoteTimeoutError(what, hop=self.route.host, stood=self._stood())
+
+    def _lost(self) -> LostError:
+        """Return, or raise, why it is gone."""
+        assert self._pipe is not None
+        self._pipe.explain()
+        explain_cut(self.route, self._pipe.complaints())
+        return LostError("what answered there has ended", hop=self.route.host, stood=self._stood())
+
+    def _stood(self) -> tuple[str, ...]:
+        return tuple(hop.name for hop in self.route.hops[:-1])

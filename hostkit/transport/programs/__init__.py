@@ -1,0 +1,1 @@
+"""Programs of hostkit/remote: what travels, and the call."""

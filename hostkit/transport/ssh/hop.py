@@ -1,0 +1,341 @@
+"""The chain of Fabric connections: each hop verified and logged in to through the one before it, with budgets."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import shlex
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import fabric
+import paramiko
+
+from hostkit.errors import HostkitError, LostError, ProtocolError, RemoteTimeoutError, UnreachableError
+from hostkit.inventory.models import Host
+from hostkit.transport.line import Budget, Finished, Pipe, flooded
+from hostkit.transport.route import Hop
+from hostkit.transport.ssh.channel_io import ChannelPipe, exchange
+from hostkit.transport.ssh.channels import ChannelRefusedError, FullError, Sessions
+from hostkit.transport.ssh.dial import dial, end_proxy, start_proxy
+from hostkit.transport.ssh.errors import no_tunnel, told
+from hostkit.transport.ssh.host_key_policy import RSA, Verify, names_of
+from hostkit.transport.ssh.keepalive import Pulse
+from hostkit.transport.ssh.login import Login
+from hostkit.transport.ssh.resolve import Endpoint, resolve
+from hostkit.transport.ssh.shared_failure import Failures
+
+KINDS = (["ssh-ed25519"], ["ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521"], list(RSA))
+
+# its background thread logs what we raise anyway; without a handler Python prints that to stderr
+logging.getLogger("paramiko").addHandler(logging.NullHandler())
+
+
+class HopLine:
+    """A connection to one hop, shared by every transport that goes through it. Any thread may use it."""
+
+    def __init__(self, hop: Hop, outer: HopLine | None) -> None:
+        self.hop = hop
+        self._outer = outer
+        self._jumps: HopLine | None = None  # the ProxyJump of an alias, ours to close
+        self._lock = threading.Lock()
+        self._connection: fabric.Connection | None = None
+        self._pulse: Pulse | None = None
+        self._proxy: subprocess.Popen[bytes] | None = None
+        self._sessions = Sessions()
+        self._overflow: HopLine | None = None
+        self._failures = Failures()
+        self._closed = False
+
+    @property
+    def stood(self) -> tuple[str, ...]:
+        """The hops before this one."""
+        return tuple(line.hop.name for line in self._chain()[:-1])
+
+    def carry(
+        self, words: list[str], stdin: bytes, budget: Budget, finished: Finished
+    ) -> tuple[bytes, bytes]:
+        """Run words through the hop's login shell, quoted once for it; see `Line`."""
+        transport = self._transport(budget.connect_by)
+        try:
+            with self._sessions.one(lambda: self._open_channel(transport, budget.connect_by)) as channel:
+                reply = self._exchange(transport, channel, words, stdin, budget, finished)
+        except FullError:
+            return self._second().carry(words, stdin, budget, finished)
+        except ChannelRefusedError as error:
+            raise self._refused(error) from error
+        if not finished(*reply):
+            self._complain_if_lost(transport)
+        return reply
+
+    def open(self, words: list[str], connect_by: float | None) -> Pipe:
+        """Start words through the hop's login shell; see `Line`. It holds a channel until it is closed."""
+        transport = self._transport(connect_by)
+        with contextlib.ExitStack() as stack:
+            try:
+                channel = stack.enter_context(
+                    self._sessions.one(lambda: self._open_channel(transport, connect_by))
+                )
+            except FullError:
+                return self._second().open(words, connect_by)
+            except ChannelRefusedError as error:
+                raise self._refused(error) from error
+            line = shlex.join(words).encode("utf-8", "surrogateescape")
+            try:
+                held = contextlib.ExitStack()
+                pipe = ChannelPipe(channel, line, lambda: self._complain_if_lost(transport), held.close)
+            except (paramiko.SSHException, EOFError, OSError) as error:
+                raise self._not_started(transport, error) from error
+            held.push(stack.pop_all())
+            return pipe
+
+    def begin(self, connect_by: float | None) -> None:
+        """Connect; see `Line`."""
+        try:
+            self._transport(connect_by)
+        except HostkitError as error:
+            self._failures.keep(error)
+
+    def host_keys(self, deadline: float | None = None) -> Iterator[paramiko.PKey]:
+        """Yield the host keys that this hop offers, kind after kind, each by a connection without a login."""
+        end = self._resolve()
+        for kinds in KINDS:
+            with told(end, self.stood):
+                transport = paramiko.Transport(self._reach(end, deadline))
+                try:
+                    transport.get_security_options().key_types = kinds
+                    transport.banner_timeout = self._within(self.hop.host.timeouts.connect, deadline)
+                    transport.start_client(timeout=self._within(self.hop.host.timeouts.auth, deadline))
+                    key = transport.get_remote_server_key()
+                except paramiko.ssh_exception.IncompatiblePeer:  # it has no key of this kind
+                    continue
+                finally:
+                    transport.close()
+                    if self._connection is None:
+                        self._drop()
+            yield key
+
+    def host_key_names(self) -> list[str]:
+        """Return the names under which this hop's host key is looked up; the first is the one to write."""
+        return names_of(self._resolve(), inner=bool(self.stood))
+
+    def close(self) -> None:
+        """Close this hop's connection. Commands under way on it are lost; another thread that connects gives up."""
+        self._closed = True
+        if not self._lock.acquire(blocking=False):
+            # that thread will find it closed: whoever ends, by an interrupt say, waits for nobody's budget
+            if self._proxy is not None:
+                self._proxy.terminate()
+            return
+        try:
+            if self._overflow is not None:
+                self._overflow.close()
+            self._drop()
+            if self._jumps is not None:
+                self._jumps.close()
+        finally:
+            self._lock.release()
+
+    def tunnel(self, end: Endpoint, budget: float, deadline: float | None) -> paramiko.Channel:
+        """Return a tunnel from this hop to the next one's address."""
+        transport = self._transport(deadline)
+        try:
+            return transport.open_channel("direct-tcpip", (end.address, end.port), ("", 0), timeout=budget)
+        except (paramiko.SSHException, EOFError, OSError) as error:
+            self._complain_if_lost(transport)
+            raise no_tunnel(end, (*self.stood, self.hop.name), error, budget) from error
+
+    # connecting
+
+    def _transport(self, deadline: float | None) -> paramiko.Transport:
+        """Return the open connection's transport; connected at first use, and again when it was lost.
+
+        Who waited while somebody else tried in vain gets that error: a dead hop costs its budget once.
+        """
+        asked = time.monotonic()
+        with self._lock:
+            if not self._closed and (self._connection is None or not self._connection.is_connected):
+                self._failures.tell(asked)
+                self._drop()
+                try:
+                    self._connection = self._connect(deadline)
+                except HostkitError as error:
+                    self._failures.note(error)
+                    raise
+                self._sessions = Sessions()
+            connection = self._connection
+        if self._closed or connection is None:
+            self.close()
+            raise LostError("closed by this side", hop=self.hop.name, stood=self.stood)
+        transport: paramiko.Transport = connection.transport
+        return transport
+
+    def _resolve(self) -> Endpoint:
+        end = resolve(self.hop)
+        if self._outer is None and end.jumps:
+            self._outer = self._jumps = _jumps(end)
+        return end
+
+    def _connect(self, deadline: float | None) -> fabric.Connection:
+        end = self._resolve()
+        verify = Verify(end, self.stood)
+        budget = self.hop.host.timeouts
+        connection = fabric.Connection(
+            end.address,
+            user=end.user,
+            port=end.port,
+            # lazy: no file of the user's for Fabric or Invoke changes how hosts are reached
+            config=fabric.Config(overrides={"load_ssh_configs": False}, lazy=True),
+        )
+        connection.client.set_missing_host_key_policy(verify)
+
+        def transport(sock: Any, **kwargs: Any) -> paramiko.Transport:
+            made = paramiko.Transport(sock, **kwargs)
+            verify.prefer(made)
+            return made
+
+        with told(end, self.stood):
+            sock = self._reach(end, deadline)
+            try:
+                connection.connect_kwargs = {
+                    "sock": sock,
+                    "transport_factory": transport,
+                    "auth_strategy": Login(end, self.stood),
+                    "timeout": self._within(budget.auth, deadline),  # of the key exchange
+                    "banner_timeout": self._within(budget.connect, deadline),
+                    "auth_timeout": self._within(budget.auth, deadline),
+                    "channel_timeout": budget.connect,
+                }
+                connection.open()
+            except BaseException as error:
+                connection.client.close()
+                sock.close()
+                self._drop()
+                if self._outer is not None and not isinstance(error, HostkitError):
+                    self._outer._complain_if_lost()
+                raise
+        self._pulse = Pulse(connection.transport, budget.idle)
+        return connection
+
+    def _reach(self, end: Endpoint, deadline: float | None) -> Any:
+        """Return something like a socket to the hop: through the hop before it, a ProxyCommand, or directly."""
+        budget = self._within(self.hop.host.timeouts.connect, deadline)
+        if self._outer is not None:
+            return self._outer.tunnel(end, budget, deadline)
+        if end.proxy_command is not None:
+            sock, self._proxy = start_proxy(end)
+            return sock
+        return dial(end, budget)
+
+    def _within(self, budget: float, deadline: float | None) -> float:
+        if deadline is None:
+            return budget
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise self._late("the command's time was used up")
+        return min(budget, left)
+
+    def _second(self) -> HopLine:
+        """Return another connection to the same hop, for when all channels of this one stay in use."""
+        with self._lock:
+            if self._overflow is None:
+                self._overflow = HopLine(self.hop, self._outer)
+            return self._overflow
+
+    def _drop(self) -> None:
+        if self._pulse is not None:
+            self._pulse.stop()
+            self._pulse = None
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        if self._proxy is not None:
+            end_proxy(self._proxy)
+            self._proxy = None
+
+    # running
+
+    def _open_channel(self, transport: paramiko.Transport, deadline: float | None) -> paramiko.Channel:
+        try:
+            return transport.open_session(timeout=self._within(self.hop.host.timeouts.connect, deadline))
+        except (paramiko.SSHException, EOFError, OSError) as error:
+            self._complain_if_lost(transport)
+            # paramiko keeps one error for all threads: of two refused, one hears only "Unable to open"
+            if isinstance(error, paramiko.ChannelException) or "Unable to open" in str(error):
+                raise ChannelRefusedError(str(error)) from error
+            raise self._late("no channel was opened within its budget") from error
+
+    def _exchange(
+        self,
+        transport: paramiko.Transport,
+        channel: paramiko.Channel,
+        words: list[str],
+        stdin: bytes,
+        budget: Budget,
+        finished: Finished,
+    ) -> tuple[bytes, bytes]:
+        line = shlex.join(words).encode("utf-8", "surrogateescape")
+        deadline = None if budget.seconds is None else time.monotonic() + budget.seconds
+        try:
+            return exchange(channel, line, stdin, deadline, finished, budget.most)
+        except OverflowError:
+            raise flooded(self.hop.name, budget.most) from None
+        except TimeoutError:
+            self._complain_if_lost(transport)
+            raise self._late("the command did not answer within its budget") from None
+        except (paramiko.SSHException, EOFError, OSError) as error:
+            raise self._not_started(transport, error) from error
+
+    # saying what is wrong
+
+    def _refused(self, error: ChannelRefusedError) -> UnreachableError:
+        return UnreachableError(
+            f"channel refused ({error})",
+            hop=self.hop.name,
+            stood=self.stood,
+            hint="the connection itself is healthy; see MaxSessions in the server's sshd_config",
+        )
+
+    def _not_started(self, transport: paramiko.Transport, error: Exception) -> ProtocolError:
+        self._complain_if_lost(transport)
+        return ProtocolError(f"the server did not start the command: {error}", where=self.hop.name)
+
+    def _late(self, what: str) -> RemoteTimeoutError:
+        return RemoteTimeoutError(what, hop=self.hop.name, stood=self.stood)
+
+    def _chain(self) -> list[HopLine]:
+        return [*(self._outer._chain() if self._outer else []), self]
+
+    def _complain_if_lost(self, transport: paramiko.Transport | None = None) -> None:
+        """Raise LostError for the outermost hop of the chain that is gone, if this connection is lost."""
+        if transport is None and self._connection is not None:
+            transport = self._connection.transport
+        if transport is None or (transport.is_active() and not (self._pulse and self._pulse.lost)):
+            return
+        for line in self._chain():
+            pulse, idle = line._pulse, line.hop.host.timeouts.idle
+            if pulse is not None and (pulse.lost or pulse.silence() > idle * 0.9):
+                raise LostError(f"fell silent for {idle:g} s", hop=line.hop.name, stood=line.stood)
+            if line is self or line._connection is None or not line._connection.is_connected:
+                raise LostError("the connection was cut", hop=line.hop.name, stood=line.stood)
+
+
+def _jumps(end: Endpoint) -> HopLine | None:
+    """Return lines for the ProxyJump of an alias: hops that the inventory does not name."""
+    line: HopLine | None = None
+    for jump in end.jumps:
+        user, _, rest = jump.removeprefix("ssh://").rpartition("@")
+        name, _, port = rest.rpartition(":") if rest.rpartition(":")[2].isdigit() else (rest, "", "")
+        host = Host(
+            alias=name.strip("[]"),
+            user=user or None,
+            port=int(port) if port else None,
+            ssh_config=end.hop.host.ssh_config,
+            known_hosts=end.hop.host.known_hosts,
+            timeouts=end.hop.host.timeouts,
+        )
+        line = HopLine(Hop(name.strip("[]"), host), line)
+    return line

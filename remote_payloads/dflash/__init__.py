@@ -1,0 +1,1 @@
+"""DFlash: block-diffusion speculative decoding, its drafters, their training and evaluation."""

@@ -1,0 +1,1 @@
+"""Prompts, samples, references, and the names under which they are cached."""

@@ -1,0 +1,1 @@
+"""Evaluating a drafter: anchors, metrics, intervals, the result document."""

@@ -1,0 +1,1 @@
+"""The target's features: computed, queued, or stored for training."""

@@ -1,0 +1,1 @@
+"""The frozen target model: taps, embeddings, identity, greedy text."""

@@ -1,0 +1,1 @@
+"""A tiny target and its text, to practise and to test with."""

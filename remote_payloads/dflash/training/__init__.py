@@ -1,0 +1,1 @@
+"""Training a drafter: blocks, loss, steps, files, and how a run ends."""
