@@ -3,12 +3,15 @@
     HostkitError                 70  internal
     ├── UsageError               64  a flag or an argument is wrong
     ├── DataError                65  a file or a reply is not what it should be
-    │   └── ProtocolError        65  a remote program's reply was not whole (the answer is unknown)
+    │   ├── ProtocolError        65  a remote program's reply was not whole (the answer is unknown)
+    │   └── NotWholeError        65  a checkpoint proves not to be whole when it is read by itself
+    ├── JobEndedError            65  a job ended without a result (carries its state)
     ├── UnreachableError         69  a hop could not be reached, or was lost
     │   ├── HostKeyError         69  a hop's host key is unknown or changed
     │   ├── AuthError            69  a hop refused the login
     │   ├── LostError            69  a connection that stood was lost midway (the answer is unknown)
     │   └── RemoteTimeoutError   69  a hop or a command did not answer in its budget
+    │       └── DeadlineError    69  the whole command's own budget (--timeout) is used up
     ├── CannotCreateError        73  something could not be written (space, permission to create)
     ├── BusyError                75  somebody else is at it, or it is not the time; try later
     ├── RefusedError             77  permission, or the guard said no (names the rule)
@@ -71,6 +74,27 @@ class ProtocolError(DataError):
     kind = "protocol"
 
 
+class NotWholeError(DataError):
+    """A checkpoint that was listed as whole is not when it is read by itself; `path` names it, `reason` says why."""
+
+    def __init__(self, path: str, reason: str, *, host: str) -> None:
+        what = f"not complete when it was read again: {reason}"
+        super().__init__(what, where=f"{host}:{path}", hint="run the command again")
+        self.path = path
+        self.reason = reason
+
+
+class JobEndedError(HostkitError):
+    """A job ended without a result; `state` is the job's own word for how (`jobs.State`)."""
+
+    exit_code = 65
+    kind = "job-ended"
+
+    def __init__(self, what: str, *, state: str, where: str | None = None, hint: str | None = None) -> None:
+        super().__init__(what, where=where, hint=hint)
+        self.state = state
+
+
 class UnreachableError(HostkitError):
     """A hop could not be reached, or the connection was lost. `hop` is its inventory name."""
 
@@ -116,6 +140,10 @@ class RemoteTimeoutError(UnreachableError):
     """A hop or a remote command did not answer within its budget."""
 
     kind = "timeout"
+
+
+class DeadlineError(RemoteTimeoutError):
+    """The budget of the whole command (`--timeout`) is used up: nothing is tried again."""
 
 
 class CannotCreateError(HostkitError):

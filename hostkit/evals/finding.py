@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from hostkit.checkpoints import Candidate, Choice, Contents, Fit, Layout, choose, fits, inspect_checkpoint
-from hostkit.errors import DataError, UnreachableError
+from hostkit.errors import DataError, NotWholeError, UnreachableError
 from hostkit.inventory.models import Inventory
 from hostkit.staging.plan import marker_of
 
@@ -18,16 +18,6 @@ if TYPE_CHECKING:
 
 
 NONE: Mapping[str, str] = MappingProxyType({})
-
-
-class NotWholeError(DataError):
-    """A checkpoint that passed a look at many is not whole when it is read by itself; `path` names it."""
-
-    def __init__(self, path: str, reason: str, *, host: str) -> None:
-        what = f"not complete at the second look: {reason}"
-        super().__init__(what, where=f"{host}:{path}", hint="run the command again")
-        self.path = path
-        self.reason = reason
 
 
 @dataclass(frozen=True)

@@ -21,13 +21,14 @@ from hostkit.errors import (
     DataError,
     HostkitError,
     Interrupted,
+    NotWholeError,
     ProtocolError,
     UnreachableError,
 )
 from hostkit.evals import running
 from hostkit.evals.archive import Archive, Entry
 from hostkit.evals.filing import Filing
-from hostkit.evals.finding import NotWholeError, Verified, choose_latest, source_of, verify
+from hostkit.evals.finding import Verified, choose_latest, source_of, verify
 from hostkit.evals.harness import Harness, dflash
 from hostkit.evals.planning import Work
 from hostkit.evals.preflight import Preflight, compare_harness, install_harness, preflight

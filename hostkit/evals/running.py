@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from hostkit.errors import DataError, HostkitError
+from hostkit.errors import DataError, JobEndedError
 from hostkit.evals.results import EvalResult, parse
 from hostkit.inventory.models import Host
 from hostkit.jobs import JobLimits, JobSpec, JobState, fetch, tail, wait
@@ -16,26 +16,6 @@ RESULT = "result.json"
 WHOLE, ONE_BLOCK = "eval", "eval-one-block"  # kinds of job
 LOG_LIMIT = 4 * 2**20
 DISK_RESERVE = 128 * 2**20  # the job is ended when less is left: its host may be somebody's way in
-
-
-class JobEndedError(HostkitError):
-    """The payload ended without a result; `state` is the job's own word for how."""
-
-    exit_code = 65
-    kind = "job-ended"
-
-    def __init__(self, state: JobState, last: str) -> None:
-        how = {
-            "failed": f"exit {state.exit}",
-            "killed": f"signal {state.signal}",
-        }.get(state.state, state.reason or "")
-        super().__init__(
-            f"the evaluation ended as '{state.state}' ({how}){': ' + last if last else ''}",
-            where=f"{state.host}, job {state.job}",
-            hint=f"`hostkit job-log {state.exact} --host {state.host}` shows its output; "
-            "the same command begins a new attempt",
-        )
-        self.state = state
 
 
 def limits(memory: int | None, cpus: int | None, wall: float, peak_bytes: int) -> JobLimits:
@@ -121,8 +101,21 @@ def follow(
     follower = Follower(say)
     ended = wait(transport, host, state.exact, timeout=timeout, progress=follower)
     if not ended.ok:
-        raise JobEndedError(ended, follower.last_words)
+        raise _ended_badly(ended, follower.last_words)
     return ended
+
+
+def _ended_badly(state: JobState, last: str) -> JobEndedError:
+    how = {"failed": f"exit {state.exit}", "killed": f"signal {state.signal}"}.get(
+        state.state, state.reason or ""
+    )
+    return JobEndedError(
+        f"the evaluation ended as '{state.state}' ({how}){': ' + last if last else ''}",
+        state=state.state,
+        where=f"{state.host}, job {state.job}",
+        hint=f"`hostkit job-log {state.exact} --host {state.host}` shows its output; "
+        "the same command begins a new attempt",
+    )
 
 
 def collect(

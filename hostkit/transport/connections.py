@@ -79,6 +79,10 @@ class Connections:
         if attendant is not None:
             attendant.close()
 
+    def remaining(self) -> float | None:
+        """Return the seconds that are left of the whole command's budget; None where it has none."""
+        return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+
     def machine(self) -> Transport:
         """Return the transport to this very machine, whether or not it is a host of the inventory."""
         hop = Hop(THIS_MACHINE, Host.model_construct(local=True), here=True)

@@ -6,7 +6,7 @@ import time
 from types import TracebackType
 from typing import Self
 
-from hostkit.errors import CannotCreateError, DataError, LostError, RemoteTimeoutError
+from hostkit.errors import CannotCreateError, DataError, DeadlineError, LostError, RemoteTimeoutError
 from hostkit.sanitize import one_line
 from hostkit.transport.base import Completed
 from hostkit.transport.diagnose import explain, explain_cut
@@ -83,7 +83,7 @@ class FramedTransport:
             return timeout
         left = self._deadline - time.monotonic()
         if left <= 0:
-            raise RemoteTimeoutError("the command's time was used up before it was asked", hop=self.host)
+            raise DeadlineError("--timeout was used up before this host was asked", hop=self.host)
         return left if timeout is None else min(timeout, left)
 
     def put(self, data: bytes, path: str, *, mode: int = 0o600) -> None:
