@@ -106,16 +106,20 @@ class UnreachableError(HostkitError):
         what: str,
         *,
         hop: str,
-        stood: tuple[str, ...] = (),
+        hops_reached: tuple[str, ...] = (),
         where: str | None = None,
         hint: str | None = None,
     ) -> None:
         super().__init__(what, where=where or hop, hint=hint)
         self.hop = hop
-        self.stood = stood  # the hops before it, which did answer
+        self.hops_reached = hops_reached  # names of the hops before it that did answer
 
     def document(self) -> dict[str, Any]:
-        return super().document() | {"hop": self.hop, "stood": list(self.stood)}
+        return super().document() | {
+            "hop": self.hop,
+            "stood": list(self.hops_reached),  # its name up to 0.1
+            "hops_reached": list(self.hops_reached),
+        }
 
 
 class HostKeyError(UnreachableError):

@@ -46,7 +46,7 @@ def choice_of(status: TrainStatus, doubted: Mapping[str, str] = NONE) -> Choice:
         raise UnreachableError(
             f"the run's host was not reached: {failed.error}",
             hop=failed.name,
-            stood=stood,
+            hops_reached=stood,
             hint="`hostkit train-status` says more; nothing was started",
         )
     if status.checkpoints_error:

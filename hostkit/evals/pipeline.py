@@ -362,7 +362,7 @@ class Pipeline:
             step.words = f"job {state.job}"
             run_host = self.inventory.runs[self.evaluation.run].host
             if run_host != self.evaluation.host:  # which may be asked again in hours
-                self.connections.rest(run_host)
+                self.connections.close_multiplexer(run_host)
             state = running.follow(
                 self.transport, self.host, state, lambda words: self.steps.say("run", words)
             )

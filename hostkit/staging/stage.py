@@ -159,7 +159,7 @@ class _Staging:
         try:
             if self.plan.by != "pull":
                 return carry(self.connections, self.inventory, self.plan)
-            self.connections.rest(self.plan.source)  # the copy has its own way there
+            self.connections.close_multiplexer(self.plan.source)  # the copy has its own way there
             op, request = pull_request(self.plan)
             return self._receiver(op, listen=True, **request)
         finally:

@@ -13,7 +13,7 @@ ALL_LINES = 100_000  # of the log's tail, in which a resume may be told of
 
 
 @command(
-    "checkpoints", help={"run": "the run's name in the inventory (default: the only one)"}, attended=True
+    "checkpoints", help={"run": "the run's name in the inventory (default: the only one)"}, multiplexed=True
 )
 def checkpoints(session: Session, run: str | None = None) -> Outcome:
     """List a run's checkpoints: each with its attempt, whole or not and why; the latest, what goes next, the best.
@@ -22,7 +22,7 @@ def checkpoints(session: Session, run: str | None = None) -> Outcome:
     was not reached.
     """
     name = session.choose_run(run)
-    session.connections.expect(session.inventory.runs[name].host)
+    session.connections.preconnect(session.inventory.runs[name].host)
 
     from hostkit.evals.finding import choice_of
     from hostkit.evals.overview import overview

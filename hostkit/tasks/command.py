@@ -58,8 +58,8 @@ class Outcome:
 class Session:
     """One command's flags, and the inventory and connections that it opens when it needs them."""
 
-    def __init__(self, flags: dict[str, Any], attended: bool = False) -> None:
-        self.attended = attended
+    def __init__(self, flags: dict[str, Any], multiplexed: bool = False) -> None:
+        self.multiplexed = multiplexed
         self.json: bool = flags["json"]
         self.quiet: bool = flags["quiet"]
         self.debug: bool = flags["debug"]
@@ -96,7 +96,7 @@ class Session:
                 where=str(self.inventory_path),
                 hint="hosts: " + ", ".join(self.inventory.hosts),
             )
-        return Connections(self.inventory, here=self.here, timeout=self.timeout, attended=self.attended)
+        return Connections(self.inventory, here=self.here, timeout=self.timeout, multiplexed=self.multiplexed)
 
     def choose_run(self, name: str | None) -> str:
         """Return the run that is meant: the one named, else the only one."""
@@ -117,11 +117,11 @@ class Session:
 
 
 def command(
-    name: str, *, help: dict[str, str] | None = None, acts: bool = False, attended: bool = False
+    name: str, *, help: dict[str, str] | None = None, acts: bool = False, multiplexed: bool = False
 ) -> Callable[[Callable[..., Outcome]], Task[Any]]:
     """Make an Invoke task of a function `(session, ...) -> Outcome`. `acts`: it takes --dry-run and --yes.
 
-    `attended`: it asks a host more than once, see `Connections`.
+    `multiplexed`: it asks a host more than once, see `Connections`.
     """
     shared = _SHARED | (_ACTING if acts else {})
 
@@ -130,7 +130,7 @@ def command(
 
         def body(_context: object, **values: Any) -> None:
             flags = {key: values.pop(key) for key in shared}
-            code = _perform(function, flags, values, attended)
+            code = _perform(function, flags, values, multiplexed)
             if code:
                 raise Exit(code=code)
 
@@ -153,12 +153,12 @@ def command(
 
 
 def _perform(
-    function: Callable[..., Outcome], flags: dict[str, Any], values: dict[str, Any], attended: bool
+    function: Callable[..., Outcome], flags: dict[str, Any], values: dict[str, Any], multiplexed: bool
 ) -> int:
     mend()
     outcome: Outcome | None = None
     try:
-        session = Session(flags, attended)
+        session = Session(flags, multiplexed)
         try:
             outcome = function(session, **values)
         finally:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         "yes": "begin also where nothing keeps the evaluation's CPU use away from the run",
     },
     acts=True,
-    attended=True,
+    multiplexed=True,
 )
 def eval_latest(
     session: Session,
@@ -48,7 +48,7 @@ def eval_latest(
     name = session.choose_eval(eval)
     if show_drift:
         return _drift(session, name)
-    session.connections.expect(session.inventory.runs[session.inventory.evals[name].run].host)
+    session.connections.preconnect(session.inventory.runs[session.inventory.evals[name].run].host)
 
     from hostkit.evals.pipeline import Options, Pipeline
     from hostkit.evals.steps import Steps

@@ -36,7 +36,7 @@ GOING = "a copy that has begun reads it to its end all the same, one that is cut
         "trim": "of a storage that the tensors view in part, only that part",
     },
     acts=True,
-    attended=True,
+    multiplexed=True,
 )
 def stage(
     session: Session,
@@ -62,7 +62,7 @@ def stage(
     number, limit, carrier = None if step is None else _step(step), _rate(rate), _by(by)
     run, host, where = _destination(session, run, eval, to, folder)
     source = session.inventory.runs[run].host
-    session.connections.expect(source, host)
+    session.connections.preconnect(source, host)
 
     from hostkit.checkpoints import plan_stage
     from hostkit.checkpoints import stage as execute

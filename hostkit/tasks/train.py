@@ -33,7 +33,7 @@ def train_status(session: Session, run: str | None = None, lines: int = 12) -> O
         [session.choose_run(run)] if run or len(session.inventory.runs) < 2 else list(session.inventory.runs)
     )
     if len(names) == 1:
-        session.connections.expect(session.inventory.runs[names[0]].host)
+        session.connections.preconnect(session.inventory.runs[names[0]].host)
 
     from hostkit.liveness.verdict import worst
 

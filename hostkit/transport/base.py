@@ -39,20 +39,17 @@ class Transport(Protocol):
         ...
 
     def run(
-        self, argv: list[str], *, stdin: bytes = b"", timeout: float | None = None, most: int | None = None
+        self,
+        argv: list[str],
+        *,
+        stdin: bytes = b"",
+        timeout: float | None = None,
+        max_bytes: int | None = None,
     ) -> Completed:
         """Run argv on the host. `timeout` (seconds) kills the command on the far side too.
 
-        More than `most` bytes of output (default: 256 MiB) are a `ProtocolError`, and end it as well.
+        More than `max_bytes` bytes of output (default: 256 MiB) are a `ProtocolError`, and end it as well.
         """
-        ...
-
-    def put(self, data: bytes, path: str, *, mode: int = 0o600) -> None:
-        """Write a small file whole or not at all (temporary name, then rename)."""
-        ...
-
-    def get(self, path: str, *, limit: int = 16 * 2**20) -> bytes:
-        """Read a small file; one larger than `limit` bytes is a `DataError`."""
         ...
 
     def close(self) -> None: ...

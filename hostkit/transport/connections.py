@@ -13,7 +13,7 @@ from hostkit.transport.base import Transport
 from hostkit.transport.framed import FramedTransport
 from hostkit.transport.line import Line
 from hostkit.transport.local import LocalLine
-from hostkit.transport.multiplex import Attendant
+from hostkit.transport.multiplex import Multiplexer
 from hostkit.transport.route import Hop, Route
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ THIS_MACHINE = "this machine"
 class Connections:
     """Gives the transport of each host. Hops are connected once, at first use, whoever asks first.
 
-    `here`: the inventory host that this machine is. `timeout`: seconds for the whole command. `attended`: more than
-    one question will be asked of a host, so that an attendant is worth its start.
+    `here`: the inventory host that this machine is. `timeout`: seconds for the whole command. `multiplexed`: more than
+    one question will be asked of a host, so that a multiplexer is worth its start.
     """
 
     def __init__(
@@ -35,14 +35,14 @@ class Connections:
         *,
         here: str | None = None,
         timeout: float | None = None,
-        attended: bool = False,
+        multiplexed: bool = False,
     ) -> None:
         self.inventory = inventory
         self.here = here
-        self.attended = attended
+        self.multiplexed = multiplexed
         self._deadline = None if timeout is None else time.monotonic() + timeout
         self._lines: dict[tuple[str, ...], HopLine] = {}
-        self._attendants: dict[str, Attendant] = {}
+        self._multiplexers: dict[str, Multiplexer] = {}
         self._lock = threading.Lock()
         self._closed = False
 
@@ -57,27 +57,27 @@ class Connections:
         route = self.route(name)
         chain = route.connected()
         line: Line = self.line(chain) if chain else LocalLine(name)
-        attendant = self._attendant(route, line) if self.attended and route.wrapped() else None
-        return FramedTransport(route, line, deadline=self._deadline, attendant=attendant)
+        multiplexer = self._multiplexer(route, line) if self.multiplexed and route.wrapped() else None
+        return FramedTransport(route, line, deadline=self._deadline, multiplexer=multiplexer)
 
-    def _attendant(self, route: Route, line: Line) -> Attendant:
+    def _multiplexer(self, route: Route, line: Line) -> Multiplexer:
         with self._lock:
             if self._closed:
                 raise LostError("closed by this side", hop=route.host)
-            return self._attendants.setdefault(route.host, Attendant(route, line))
+            return self._multiplexers.setdefault(route.host, Multiplexer(route, line))
 
-    def expect(self, *names: str) -> None:
-        """Begin to connect to hosts that will be asked. What goes wrong is told when they are."""
+    def preconnect(self, *names: str) -> None:
+        """Begin to connect to hosts that will be asked. What goes wrong is raised by the first question."""
         for name in dict.fromkeys(names):
-            begin = self._framed(name).begin
-            threading.Thread(target=begin, name="hostkit-begin", daemon=True).start()
+            connect = self._framed(name).connect
+            threading.Thread(target=connect, name="hostkit-preconnect", daemon=True).start()
 
-    def rest(self, name: str) -> None:
-        """Let a host's attendant go: nothing will be asked there for a while. The next transport has a new one."""
+    def close_multiplexer(self, name: str) -> None:
+        """End a host's multiplexer where nothing will be asked for a while. The next transport has a new one."""
         with self._lock:
-            attendant = self._attendants.pop(name, None)
-        if attendant is not None:
-            attendant.close()
+            multiplexer = self._multiplexers.pop(name, None)
+        if multiplexer is not None:
+            multiplexer.close()
 
     def remaining(self) -> float | None:
         """Return the seconds that are left of the whole command's budget; None where it has none."""
@@ -106,8 +106,8 @@ class Connections:
         """Close every connection, innermost first, for good."""
         with self._lock:
             self._closed = True
-        for attendant in self._attendants.values():
-            attendant.close()
+        for multiplexer in self._multiplexers.values():
+            multiplexer.close()
         for _, line in sorted(self._lines.items(), key=lambda item: -len(item[0])):
             line.close()
 

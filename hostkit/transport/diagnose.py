@@ -16,15 +16,15 @@ Make = type[UnreachableError]
 
 
 @dataclass(frozen=True, slots=True)
-class _Complaint:
+class _Message:
     pattern: re.Pattern[str]
     error: Make
     what: str
     hint: str
 
 
-def _c(pattern: str, error: Make, what: str, hint: str) -> _Complaint:
-    return _Complaint(re.compile(pattern, re.IGNORECASE | re.MULTILINE), error, what, hint)
+def _c(pattern: str, error: Make, what: str, hint: str) -> _Message:
+    return _Message(re.compile(pattern, re.IGNORECASE | re.MULTILINE), error, what, hint)
 
 
 # {hop}: the hop that could not be entered, {outer}: the one before it, {0}: the pattern's group 1
@@ -151,33 +151,37 @@ _CUT = re.compile(
 
 
 def explain(route: Route, stdout: bytes, stderr: bytes) -> None:
-    """Raise the right error when a wrapper on the way said why it failed; return when nothing is known."""
+    """Raise the right error when a wrapper on the way detail why it failed; return when nothing is known."""
     text = (stderr + b"\n" + stdout[-4000:]).decode("utf-8", "replace")
     wrapped = route.wrapped()
     for hop in reversed(wrapped):  # what an inner one says, the outer ones let it say
-        _look(route, hop, _PCT if hop.kind == "pct" else _SSH, text)
+        _match(route, hop, _PCT if hop.kind == "pct" else _SSH, text)
     for hop in route.hops:
         if hop.host.sudo:
-            _look(route, hop, (_SUDO,), text)
+            _match(route, hop, (_SUDO,), text)
         if hop.kind == "ssh":
-            _look(route, hop, (_SHELL,), text)
+            _match(route, hop, (_SHELL,), text)
 
 
 def explain_cut(route: Route, stderr: bytes) -> None:
-    """Raise LostError when an ssh on the way said that it lost its connection while the command ran."""
+    """Raise LostError when an ssh on the way detail that it lost its connection while the command ran."""
     inner = [hop for hop in route.wrapped() if hop.kind == "ssh"]
     if inner and _CUT.search(stderr[-4000:].decode("utf-8", "replace")):
-        raise LostError("the connection was cut", hop=inner[0].name, stood=_before(route, inner[0]))
+        raise LostError("the connection was cut", hop=inner[0].name, hops_reached=_before(route, inner[0]))
 
 
-def _look(route: Route, hop: Hop, complaints: tuple[_Complaint, ...], text: str) -> None:
-    stood = _before(route, hop)
-    for complaint in complaints:
-        if match := complaint.pattern.search(text):
-            said = next((group for group in match.groups() if group), "no reason given")
-            names = {"ct": hop.host.pct, "hop": hop.name, "outer": stood[-1] if stood else "this machine"}
-            what, hint = (form.format(said, **names) for form in (complaint.what, complaint.hint))
-            raise complaint.error(what, hop=hop.name, stood=stood, hint=hint)
+def _match(route: Route, hop: Hop, messages: tuple[_Message, ...], text: str) -> None:
+    hops_reached = _before(route, hop)
+    for message in messages:
+        if match := message.pattern.search(text):
+            detail = next((group for group in match.groups() if group), "no reason given")
+            names = {
+                "ct": hop.host.pct,
+                "hop": hop.name,
+                "outer": hops_reached[-1] if hops_reached else "this machine",
+            }
+            what, hint = (form.format(detail, **names) for form in (message.what, message.hint))
+            raise message.error(what, hop=hop.name, hops_reached=hops_reached, hint=hint)
 
 
 def _before(route: Route, hop: Hop) -> tuple[str, ...]:

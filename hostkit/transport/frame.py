@@ -3,7 +3,7 @@
 Login shells print, lxc-attach may return 0 for a killed command, a lost connection looks like one that was
 killed by a signal: none of them can forge a whole frame. Without one the answer is unknown.
 
-`Frame.words(argv)` is the argv of a small POSIX `sh` program that is run at the innermost level of a route.
+`Frame.argv(command)` is the argv of a small POSIX `sh` program that is run at the innermost level of a route.
 It holds no quote, newline, `!` or backslash-backslash, so that each login shell on the way (bash, dash, zsh,
 ksh, fish, csh) reads it alike once it is single-quoted; the argv inside is spelt in octal escapes for
 `printf %b`. `parse` is pure.
@@ -90,7 +90,7 @@ class Frame:
 
     nonce: str = field(default_factory=lambda: secrets.token_hex(16))
 
-    def words(self, argv: list[str], *, timeout: float | None = None) -> list[str]:
+    def argv(self, argv: list[str], *, timeout: float | None = None) -> list[str]:
         """Return the argv that runs `argv` inside the frame, ended on the far side after `timeout` seconds."""
         if not argv:
             raise UsageError("an empty argv")

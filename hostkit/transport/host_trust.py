@@ -62,7 +62,7 @@ def accept(connections: Connections, name: str, fingerprint: str, *, dry_run: bo
         raise HostKeyError(
             f"it offers {', '.join(seen) or 'no key that is understood'}, not {asked}; nothing was trusted",
             hop=name,
-            stood=line.stood,
+            hops_reached=line.hops_reached,
             hint="somebody may stand between you and it, or the fingerprint is of another machine",
         )
     known = known_hosts.matching(known_hosts.read([known_hosts.own_file()]), names)

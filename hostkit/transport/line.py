@@ -8,7 +8,9 @@ from typing import Protocol
 
 from hostkit.errors import ProtocolError
 
-MOST = 256 << 20  # bytes of a reply that are taken into memory: a host's output is data, and may never end
+MAX_REPLY_BYTES = (
+    256 << 20
+)  # bytes of a reply that are taken into memory: a host's output is data, and may never end
 
 Finished = Callable[[bytes | bytearray, bytes | bytearray], bool]
 
@@ -19,13 +21,13 @@ class Budget:
 
     seconds: float | None = None  # from its start to its end
     connect_by: float | None = None  # monotonic: the end of the whole hostkit command
-    most: int = MOST  # bytes of both streams together
+    max_bytes: int = MAX_REPLY_BYTES  # bytes of both streams together
 
 
-def flooded(where: str, most: int) -> ProtocolError:
+def flooded(where: str, max_bytes: int) -> ProtocolError:
     """Return the error for a reply that has more bytes than are taken."""
     return ProtocolError(
-        f"more than {most >> 20} MiB came as a reply, and nothing says that it would end",
+        f"more than {max_bytes >> 20} MiB came as a reply, and nothing says that it would end",
         where=where,
         hint="does the command, or a login shell on the way, print without end? It was ended",
     )
@@ -42,7 +44,7 @@ class Pipe(Protocol):
         """Return what it printed next; nothing when there will be no more."""
         ...
 
-    def complaints(self) -> bytes:
+    def stderr_tail(self) -> bytes:
         """Return the end of what came on its standard error."""
         ...
 
@@ -58,18 +60,16 @@ class Pipe(Protocol):
 class Line(Protocol):
     """Any thread may use it."""
 
-    def carry(
-        self, words: list[str], stdin: bytes, budget: Budget, finished: Finished
-    ) -> tuple[bytes, bytes]:
-        """Run words; return (stdout, stderr) at their end, or as soon as `finished` says that they are whole."""
+    def run(self, argv: list[str], stdin: bytes, budget: Budget, finished: Finished) -> tuple[bytes, bytes]:
+        """Run argv; return (stdout, stderr) at their end, or as soon as `finished` says that they are whole."""
         ...
 
-    def open(self, words: list[str], connect_by: float | None) -> Pipe:
-        """Start words, and return the way to talk to them; `connect_by`: as in `Budget`."""
+    def open(self, argv: list[str], connect_by: float | None) -> Pipe:
+        """Start argv, and return the way to talk to them; `connect_by`: as in `Budget`."""
         ...
 
-    def begin(self, connect_by: float | None) -> None:
-        """Connect to where words are started, where that is far away; what goes wrong is raised by the first words."""
+    def connect(self, connect_by: float | None) -> None:
+        """Connect to where argv are started, where that is far away; what goes wrong is raised by the first argv."""
         ...
 
     def close(self) -> None: ...

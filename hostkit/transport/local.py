@@ -27,43 +27,41 @@ class LocalLine:
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def carry(
-        self, words: list[str], stdin: bytes, budget: Budget, finished: Finished
-    ) -> tuple[bytes, bytes]:
-        """Run words; see `Line`."""
+    def run(self, argv: list[str], stdin: bytes, budget: Budget, finished: Finished) -> tuple[bytes, bytes]:
+        """Run argv; see `Line`."""
         deadline = None if budget.seconds is None else time.monotonic() + budget.seconds
         process: subprocess.Popen[bytes] | None = None
         try:
             with _signals_wait():
-                process = self._start(words)
-            return _exchange(process, stdin, deadline, finished, budget.most)
+                process = self._start(argv)
+            return _exchange(process, stdin, deadline, finished, budget.max_bytes)
         except OverflowError:
-            raise flooded(self._name, budget.most) from None
+            raise flooded(self._name, budget.max_bytes) from None
         except TimeoutError:
             raise RemoteTimeoutError("no answer within its budget", hop=self._name) from None
         finally:
             if process is not None:
                 _end(process)
 
-    def open(self, words: list[str], connect_by: float | None) -> Pipe:
-        """Start words; see `Line`."""
+    def open(self, argv: list[str], connect_by: float | None) -> Pipe:
+        """Start argv; see `Line`."""
         del connect_by
-        return LocalPipe(self._start(words))
+        return LocalPipe(self._start(argv))
 
-    def _start(self, words: list[str]) -> subprocess.Popen[bytes]:
+    def _start(self, argv: list[str]) -> subprocess.Popen[bytes]:
         try:
             return subprocess.Popen(
-                words,
+                argv,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 start_new_session=True,
             )
         except OSError as error:
-            why = f"cannot start {words[0]}: {error.strerror}"
+            why = f"cannot start {argv[0]}: {error.strerror}"
             raise UnreachableError(why, hop=self._name) from error
 
-    def begin(self, connect_by: float | None) -> None:
+    def connect(self, connect_by: float | None) -> None:
         """Nothing is far away."""
 
     def close(self) -> None:
@@ -78,8 +76,8 @@ class LocalPipe:
         self._process = process
         self._in, self._out = process.stdin, process.stdout
         os.set_blocking(self._in.fileno(), False)
-        complaints = process.stderr
-        self._tail = Tail(lambda: _read(complaints))
+        stderr = process.stderr
+        self._tail = Tail(lambda: _read(stderr))
 
     def send(self, data: bytes, until: float | None = None) -> None:
         """Write all of it; see `Pipe`."""
@@ -102,7 +100,7 @@ class LocalPipe:
         """Return what comes next; see `Pipe`."""
         return _read(self._out)
 
-    def complaints(self) -> bytes:
+    def stderr_tail(self) -> bytes:
         """Return the end of its stderr; see `Pipe`."""
         return self._tail.text()
 
@@ -154,7 +152,7 @@ def _exchange(
     stdin: bytes,
     deadline: float | None,
     finished: Finished,
-    most: int,
+    max_bytes: int,
 ) -> tuple[bytes, bytes]:
     assert process.stdin and process.stdout and process.stderr
     out, err = bytearray(), bytearray()
@@ -189,7 +187,7 @@ def _exchange(
                     selector.unregister(key.fileobj)
             if finished(out, err):
                 break
-            if len(out) + len(err) > most:
+            if len(out) + len(err) > max_bytes:
                 raise OverflowError
     return bytes(out), bytes(err)
 

@@ -1,7 +1,7 @@
-"""An attendant: a program on a host that runs what it is asked to, so that a second question needs no second login.
+"""A multiplexer: a program on a host that runs what it is asked to, so that a second question needs no second login.
 
 Where ssh is run on a hop, or a container is entered, each command costs a login there, and a line in its log. An
-attendant comes with the first question of a command that has more of them, and ends with it. It is only ever a
+multiplexer comes with the first question of a command that has more of them, and ends with it. It is only ever a
 shorter way: where none comes up, each question is asked as ever.
 """
 
@@ -24,10 +24,10 @@ from hostkit.transport.programs.run import FINDER, LOADER, sources_of
 from hostkit.transport.route import Route
 from hostkit.transport.ssh.shared_failure import Failures
 
-SLACK = 5.0  # seconds beyond the far side's own timeout before this side gives up
-NOISE = 1 << 20  # bytes that login shells may print before it
-LARGEST = 1 << 20  # no frame is larger
-COMES = 20.0  # seconds in which it comes up, beyond what the hops may take to be connected to
+GRACE_SECONDS = 5.0  # seconds beyond the far side's own timeout before this side gives up
+MAX_NOISE_BYTES = 1 << 20  # bytes that login shells may print before it
+MAX_FRAME_BYTES = 1 << 20  # no frame is larger
+START_SECONDS = 20.0  # seconds in which it comes up, beyond what the hops may take to be connected to
 TICK = 0.25  # seconds between two looks at the deadline
 
 
@@ -44,8 +44,8 @@ def _program() -> bytes:
 class _Asked:
     """One question, and what has come of its answer."""
 
-    def __init__(self, most: int) -> None:
-        self.most = most
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
         self.out, self.err = bytearray(), bytearray()
         self.end: dict[str, int] | None = None
         self.over = threading.Event()
@@ -57,13 +57,13 @@ class _Asked:
             self.over.set()
         elif not self.flooded:
             (self.out if kind == b"o" else self.err).extend(payload)
-            if len(self.out) + len(self.err) > self.most:
+            if len(self.out) + len(self.err) > self.max_bytes:
                 self.flooded = True
                 self.over.set()
 
 
-class Attendant:
-    """The attendant of one host; it comes up at the first question. Any thread may ask."""
+class Multiplexer:
+    """The multiplexer of one host; it comes up at the first question. Any thread may ask."""
 
     def __init__(self, route: Route, line: Line) -> None:
         self.route = route
@@ -82,14 +82,14 @@ class Attendant:
         self._failures = Failures()
 
     def run(
-        self, argv: list[str], stdin: bytes, timeout: float | None, most: int, deadline: float | None
+        self, argv: list[str], stdin: bytes, timeout: float | None, max_bytes: int, deadline: float | None
     ) -> Completed | None:
-        """Run argv on the host, see `Transport.run`; None where no attendant is there to ask."""
-        seconds = None if timeout is None else timeout + KILL_AFTER + SLACK
+        """Run argv on the host, see `Transport.run`; None where no multiplexer is there to ask."""
+        seconds = None if timeout is None else timeout + KILL_AFTER + GRACE_SECONDS
         until = None if seconds is None else time.monotonic() + seconds
         if not self._up(until, deadline):
             return None
-        asked = _Asked(most)
+        asked = _Asked(max_bytes)
         with self._writing:
             self._number += 1
             number = self._number
@@ -106,23 +106,23 @@ class Attendant:
             self._asked.pop(number, None)
         if asked.flooded:
             self._cancel(number)
-            raise flooded(self.route.host, most)
+            raise flooded(self.route.host, max_bytes)
         if asked.end is None:
             raise self._lost()
         if asked.end["late"]:
             raise RemoteTimeoutError(
                 f"{argv[0]} ran longer than {timeout:g} s, and was ended there",
                 hop=self.route.host,
-                stood=self._stood(),
+                hops_reached=self._hops_reached(),
             )
         return Completed(tuple(argv), asked.end["exit"], bytes(asked.out), bytes(asked.err))
 
-    def begin(self, deadline: float | None) -> None:
+    def connect(self, deadline: float | None) -> None:
         """Bring it up before it is asked anything. What goes wrong is raised by the first question."""
         try:
             self._up(None, deadline)
         except HostkitError as error:
-            self._failures.keep(error)
+            self._failures.defer(error)
 
     def close(self) -> None:
         """Let it end. Commands under way are lost."""
@@ -136,27 +136,29 @@ class Attendant:
         """Say whether it is there; one thread brings it up, the others wait for that."""
         asked = time.monotonic()
         with self._coming:
-            self._failures.tell(asked)
+            self._failures.raise_recent(asked)
             if not self._tried:
                 self._tried = True
                 try:
                     self._come(until, deadline)
                 except HostkitError as error:
-                    self._failures.note(error)
+                    self._failures.record(error)
                     raise
         return self._there.is_set() and not self._ended
 
     def _come(self, until: float | None, deadline: float | None) -> None:
         host = self.route.hops[-1].host
         words = [host.python, "-I", "-S", "-B", "-c", LOADER]
-        self._pipe = self._line.open(self.route.wrap(self._frame.words(words)), deadline)
+        self._pipe = self._line.open(self.route.wrap(self._frame.argv(words)), deadline)
         if self._ended:
             self._pipe.close()
-        threading.Thread(target=self._read, args=(self._pipe,), name="hostkit-attendant", daemon=True).start()
+        threading.Thread(
+            target=self._read, args=(self._pipe,), name="hostkit-multiplexer", daemon=True
+        ).start()
         with contextlib.suppress(BrokenPipeError):  # it has ended: what came says why
             self._pipe.send(_program(), until)
         hops = self.route.hops
-        patience = COMES + sum(hop.host.timeouts.connect + hop.host.timeouts.auth for hop in hops)
+        patience = START_SECONDS + sum(hop.host.timeouts.connect + hop.host.timeouts.auth for hop in hops)
         limit = time.monotonic() + patience
         while not self._there.wait(TICK):
             self._in_time(until)
@@ -168,7 +170,7 @@ class Attendant:
                 return  # whatever stands for Python there, it is not talkative
         if self._ended and not self._began:
             self._pipe.explain()
-            explain(self.route, bytes(self._before), self._pipe.complaints())
+            explain(self.route, bytes(self._before), self._pipe.stderr_tail())
 
     # --- what comes
 
@@ -181,7 +183,7 @@ class Attendant:
                 if (self._began or self._begins(rest)) and not self._frames(rest):
                     pipe.close()  # what was asked for is ended there, and may be asked for again
                     break
-                if not self._began and len(rest) > NOISE:
+                if not self._began and len(rest) > MAX_NOISE_BYTES:
                     pipe.close()
                     break
         except (OSError, EOFError, ValueError, KeyError):
@@ -204,7 +206,7 @@ class Attendant:
     def _frames(self, rest: bytearray) -> bool:
         while len(rest) >= 4:
             size = struct.unpack_from("<I", rest)[0]
-            if size > LARGEST:
+            if size > MAX_FRAME_BYTES:
                 return False
             if len(rest) < 4 + size:
                 break
@@ -247,14 +249,16 @@ class Attendant:
 
     def _late(self) -> RemoteTimeoutError:
         what = "the command did not answer within its budget"
-        return RemoteTimeoutError(what, hop=self.route.host, stood=self._stood())
+        return RemoteTimeoutError(what, hop=self.route.host, hops_reached=self._hops_reached())
 
     def _lost(self) -> LostError:
         """Return, or raise, why it is gone."""
         assert self._pipe is not None
         self._pipe.explain()
-        explain_cut(self.route, self._pipe.complaints())
-        return LostError("what answered there has ended", hop=self.route.host, stood=self._stood())
+        explain_cut(self.route, self._pipe.stderr_tail())
+        return LostError(
+            "what answered there has ended", hop=self.route.host, hops_reached=self._hops_reached()
+        )
 
-    def _stood(self) -> tuple[str, ...]:
+    def _hops_reached(self) -> tuple[str, ...]:
         return tuple(hop.name for hop in self.route.hops[:-1])

@@ -149,7 +149,7 @@ class Route:
         return words
 
     def _ssh(self, hop: Hop) -> list[str]:
-        return ["ssh", "-T", *ssh_options(hop, self._owns_paths(hop)), host_word(hop)]
+        return ["ssh", "-T", *ssh_options(hop, self._owns_paths(hop)), ssh_destination(hop)]
 
     def _owns_paths(self, hop: Hop) -> bool:
         """May the hop's identity, ssh_config and known_hosts be used? They lie where the inventory's ssh runs."""
@@ -164,8 +164,8 @@ class Route:
         before: Hop | None = None
         for hop in self.connected():
             settings = _settings(hop, self._owns_paths(hop))
-            settings["ProxyJump"] = host_word(before) if before else None
-            lines.append(f"Host {host_word(hop)}")
+            settings["ProxyJump"] = ssh_destination(before) if before else None
+            lines.append(f"Host {ssh_destination(hop)}")
             lines += [
                 f"  {key} {_config_word(value)}" for key, value in settings.items() if value is not None
             ]
@@ -180,7 +180,7 @@ class Route:
         words = self.wrap(argv)
         if not chain:
             return words
-        return ["ssh", "-T", "-F", config, host_word(chain[-1]), shlex.join(words)]
+        return ["ssh", "-T", "-F", config, ssh_destination(chain[-1]), shlex.join(words)]
 
     def piped_argv(self, argv: list[str]) -> list[str]:
         """Return what a program of ours on the vantage point starts, so that argv runs on the route's host."""
@@ -192,13 +192,14 @@ class Route:
         proxy: str | None = None
         for hop in chain:
             ssh = ["ssh", "-T", *self._options(hop, proxy)]
-            proxy = shlex.join([*ssh, "-W", "[%h]:%p", host_word(hop)])
-        return [*ssh, host_word(chain[-1]), shlex.join(words)]
+            proxy = shlex.join([*ssh, "-W", "[%h]:%p", ssh_destination(hop)])
+        return [*ssh, ssh_destination(chain[-1]), shlex.join(words)]
 
     def ssh_questions(self) -> dict[str, list[str]]:
         """Return, by hop, what the vantage point runs to be told how its own ssh would connect to it (`ssh -G`)."""
         return {
-            hop.name: ["ssh", "-G", *self._options(hop, None), host_word(hop)] for hop in self.connected()
+            hop.name: ["ssh", "-G", *self._options(hop, None), ssh_destination(hop)]
+            for hop in self.connected()
         }
 
     def _options(self, hop: Hop, proxy: str | None) -> list[str]:
@@ -219,14 +220,14 @@ class Route:
             if hop.kind == "ssh":
                 ssh = ["ssh", "-T", *self._options(hop, proxy)]
                 if hop in self.connected():
-                    proxy = shlex.join([*ssh, "-W", "[%h]:%p", host_word(hop)])
+                    proxy = shlex.join([*ssh, "-W", "[%h]:%p", ssh_destination(hop)])
                     rsh, shells = ssh, 1
                 else:
                     proxy = None
                     rsh += _quoted(ssh, shells)
                     shells += 1
                 if hop is not last:
-                    rsh.append(host_word(hop))
+                    rsh.append(ssh_destination(hop))
             elif hop.kind == "pct":
                 # rsync gives --rsync-path as one word, and counts on a shell to split it: here there is none else
                 rsh += ["pct", "exec"] if shells else ["sh", "-c", _SPLIT, "sh"]
@@ -236,10 +237,10 @@ class Route:
         if last.kind == "pct":
             env = ["env", f"PATH={CT_PATH}", "HOME=/root", "LC_ALL=C.UTF-8"]
             return RsyncSource(tuple(rsh), str(last.host.pct), ("--", *env, *sudo, "rsync"))
-        return RsyncSource(tuple(rsh), host_word(last), (*sudo, "rsync"))
+        return RsyncSource(tuple(rsh), ssh_destination(last), (*sudo, "rsync"))
 
 
-def host_word(hop: Hop) -> str:
+def ssh_destination(hop: Hop) -> str:
     """The word that names the hop to ssh: its alias, else its inventory name (the address goes in HostName)."""
     return hop.host.alias or hop.name
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-MOST = 1 << 16  # bytes that are kept
-PATIENCE = 1.0  # seconds in which the last words come, once the command has ended
+MAX_BYTES = 1 << 16  # bytes that are kept
+GRACE_SECONDS = 1.0  # seconds in which the last words come, once the command has ended
 
 
 class Tail:
@@ -20,9 +20,9 @@ class Tail:
 
     def _read(self) -> None:
         while data := self._receive():
-            self._kept = (self._kept + data)[-MOST:]
+            self._kept = (self._kept + data)[-MAX_BYTES:]
 
     def text(self) -> bytes:
         """Return what is kept, a moment later where more may come."""
-        self._reader.join(PATIENCE)
+        self._reader.join(GRACE_SECONDS)
         return self._kept

@@ -56,8 +56,8 @@ WAYS: dict[str, dict[str, dict[str, Any]]] = {
         "fish": {"server": "fish", "shell": "fish", "via": "tcsh", "login": "there"},
     },
 }
-ATTENDED = ("local, pct", "sudo at each host", "noisy, login there, pct", "tcsh, login there")
-WAYS |= {f"{way}, attended": WAYS[way] for way in ATTENDED}
+MULTIPLEXED = ("local, pct", "sudo at each host", "noisy, login there, pct", "tcsh, login there")
+WAYS |= {f"{way}, multiplexed": WAYS[way] for way in MULTIPLEXED}
 
 
 @pytest.fixture(scope="session")
@@ -99,7 +99,7 @@ def transport(
     stand_in: Server = fleet.server("outer")
     monkeypatch.setenv("PATH", f"{stand_in.bin}:{os.environ['PATH']}")  # `pct` for the local way
     if way not in connections:
-        connections[way] = Connections(inventory(**hosts), attended=way.endswith(", attended"))
+        connections[way] = Connections(inventory(**hosts), multiplexed=way.endswith(", multiplexed"))
     return connections[way].transport(list(hosts)[-1])
 
 

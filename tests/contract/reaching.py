@@ -18,8 +18,8 @@ SOON = 60
 
 
 @contextlib.contextmanager
-def reach(name: str, *, attended: bool = False, **hosts: dict[str, object]) -> Iterator[Transport]:
-    with Connections(inventory(**hosts), attended=attended) as connections:
+def reach(name: str, *, multiplexed: bool = False, **hosts: dict[str, object]) -> Iterator[Transport]:
+    with Connections(inventory(**hosts), multiplexed=multiplexed) as connections:
         yield connections.transport(name)
 
 

@@ -137,7 +137,7 @@ def test_a_pct_that_fails_is_never_an_answer(
         assert said in str(caught.value)
         if isinstance(caught.value, UnreachableError):
             assert caught.value.hop == "ct200"
-            assert caught.value.stood == ("pve",)
+            assert caught.value.hops_reached == ("pve",)
 
 
 def test_a_host_without_pct_is_told(fleet: Fleet, own: Any) -> None:

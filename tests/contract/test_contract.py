@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hostkit.errors import CannotCreateError, DataError, ProtocolError, RemoteTimeoutError
+from hostkit.errors import ProtocolError, RemoteTimeoutError
 from hostkit.transport.base import Transport
 
 ECHO = ["sh", "-c", 'for a; do printf "%s\\0" "$a"; done', "sh"]
@@ -76,7 +76,9 @@ def test_output_without_end_is_cut_off_at_a_limit_and_its_command_ended(
     pid = tmp_path / "pid"
     flood = ["sh", "-c", f"echo $$ >{pid}; exec yes xxx >&{stream}"]
     with pytest.raises(ProtocolError, match="more than 4 MiB"):
-        transport.run(flood, most=4 << 20, timeout=5)  # an ssh on the way drains stderr for nobody until then
+        transport.run(
+            flood, max_bytes=4 << 20, timeout=5
+        )  # an ssh on the way drains stderr for nobody until then
     assert not alive(int(pid.read_text()))
 
 
@@ -175,32 +177,6 @@ def test_the_locale_is_stated_and_the_path_has_the_usual_places(transport: Trans
     locale, path = done.text().splitlines()
     assert locale == "C.UTF-8"
     assert {"/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin"} <= set(path.split(":"))
-
-
-def test_a_small_file_is_put_and_got(transport: Transport, tmp_path: Path) -> None:
-    path = tmp_path / "it's a $file ü"
-    data = os.urandom(70_000) + b"\n\n"
-    transport.put(data, str(path))
-    assert path.read_bytes() == data
-    assert path.stat().st_mode & 0o777 == 0o600
-    transport.put(b"", str(path), mode=0o644)
-    assert path.read_bytes() == b""
-    assert path.stat().st_mode & 0o777 == 0o644
-    assert os.listdir(tmp_path) == [path.name], "no temporary file is left"
-    path.write_bytes(data)
-    assert transport.get(str(path)) == data
-    assert transport.get(str(path), limit=len(data)) == data
-    with pytest.raises(DataError, match="larger"):
-        transport.get(str(path), limit=len(data) - 1)
-
-
-def test_a_file_that_cannot_be_put_or_got_says_so(transport: Transport, tmp_path: Path) -> None:
-    with pytest.raises(CannotCreateError):
-        transport.put(b"x", str(tmp_path / "no" / "such" / "folder"))
-    with pytest.raises(DataError, match="no such file"):
-        transport.get(str(tmp_path / "missing"))
-    with pytest.raises(DataError):
-        transport.get(str(tmp_path))
 
 
 def alive(pid: int) -> bool:

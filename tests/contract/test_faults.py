@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from hostkit.errors import (
 )
 from hostkit.transport.base import Transport
 from hostkit.transport.connections import Connections
+from hostkit.transport.programs import run
 from hostkit.transport.programs.run import run_program
 
 from .reaching import PATIENT, QUICK, SOON, client, reach, until
@@ -77,7 +77,7 @@ def test_a_blackholed_inner_hop_costs_its_own_budget_and_is_named(
             transport.run(["true"])
         assert time.monotonic() - started < SOON
     assert caught.value.hop == "pve"
-    assert caught.value.stood == ("outer",)
+    assert caught.value.hops_reached == ("outer",)
 
 
 @pytest.mark.report("e3")
@@ -89,7 +89,7 @@ def test_a_blackholed_first_hop_costs_its_own_budget_and_is_named(fleet: Fleet, 
         with reach("ct129", ct129=host) as transport, pytest.raises(RemoteTimeoutError) as caught:
             transport.run(["true"])
         assert time.monotonic() - started < SOON
-    assert (caught.value.hop, caught.value.stood) == ("ct129", ())
+    assert (caught.value.hop, caught.value.hops_reached) == ("ct129", ())
 
 
 @pytest.mark.parametrize("login", ["forward", "there"])
@@ -101,7 +101,7 @@ def test_a_refused_inner_connection_names_the_inner_hop(fleet: Fleet, login: str
             pytest.raises(UnreachableError) as caught,
         ):
             transport.run(["true"])
-    assert (caught.value.hop, caught.value.stood) == ("pve", ("outer",))
+    assert (caught.value.hop, caught.value.hops_reached) == ("pve", ("outer",))
 
 
 def test_a_refused_connection_names_the_hop(fleet: Fleet) -> None:
@@ -300,7 +300,9 @@ def test_a_slow_command_on_a_healthy_connection_outlives_the_idle_budget(fleet: 
 
 @pytest.mark.report("b11")
 @pytest.mark.parametrize("retry", [True, False])
-@pytest.mark.parametrize("way", ["one hop", "two hops", "there", "pct", "there, attended", "pct, attended"])
+@pytest.mark.parametrize(
+    "way", ["one hop", "two hops", "there", "pct", "there, multiplexed", "pct, multiplexed"]
+)
 def test_a_program_that_only_reads_or_listens_ends_when_nobody_listens(
     fleet: Fleet,
     proxied: tuple[Proxy, dict[str, object]],
@@ -309,17 +311,15 @@ def test_a_program_that_only_reads_or_listens_ends_when_nobody_listens(
     way: str,
     retry: bool,
 ) -> None:
-    (tmp_path / "package" / "remote").mkdir(parents=True)
-    (tmp_path / "package" / "remote" / "reader.py").write_text(
+    reader = (
         "import os, time\n"
         "def serve(request):\n"
         "    with open(request['pid'], 'w') as out: out.write(str(os.getpid()))\n"
         "    os.rename(request['pid'], request['begun'])\n"
         "    time.sleep(600)\n"
     )
-    attendant = resources.files("hostkit") / "remote" / "attendant.py"
-    (tmp_path / "package" / "remote" / "attendant.py").write_text(attendant.read_text())
-    monkeypatch.setattr(resources, "files", lambda _: tmp_path / "package")
+    text = run._text
+    monkeypatch.setattr(run, "_text", lambda name: reader if name == "reader" else text(name))
     proxy, outer = proxied
     hosts = {"ct129": outer}
     if way != "one hop":
@@ -328,7 +328,7 @@ def test_a_program_that_only_reads_or_listens_ends_when_nobody_listens(
         hosts["ct200"] = {"pct": 200, "via": "pve"}
     begun = tmp_path / "begun"
     request = {"pid": str(tmp_path / "pid"), "begun": str(begun)}
-    with reach(list(hosts)[-1], attended="attended" in way, **hosts) as transport:
+    with reach(list(hosts)[-1], multiplexed="multiplexed" in way, **hosts) as transport:
 
         def cut() -> None:
             until(begun.exists, "the program's beginning")
@@ -377,7 +377,7 @@ def test_a_server_that_stalls_at_any_point_costs_no_more_than_its_budgets(
     finally:
         proxy.close()
     assert caught.value.hop == "pve"
-    assert caught.value.stood == (("ct129",) if behind else ())
+    assert caught.value.hops_reached == (("ct129",) if behind else ())
     assert time.monotonic() - started < SOON
 
 

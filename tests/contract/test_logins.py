@@ -88,7 +88,7 @@ def test_an_inner_hops_host_key_is_verified_too(fleet: Fleet, tmp_path: Path, lo
     ):
         transport.run(["true"])
     assert caught.value.hop == "pve"
-    assert caught.value.stood == ("outer",)
+    assert caught.value.hops_reached == ("outer",)
 
 
 def test_behind_a_hop_the_inventory_name_is_looked_up_as_well(fleet: Fleet, tmp_path: Path) -> None:

@@ -93,16 +93,6 @@ def test_megabytes_pass_both_ways_unharmed(connections: Connections, host: str) 
 
 
 @pytest.mark.parametrize("host", HOSTS)
-def test_small_files_are_put_and_got_whole(connections: Connections, shared_fleet: Fleet, host: str) -> None:
-    transport = connections.transport(host)
-    transport.put(b"one\0two\n", "/tmp/it's here", mode=0o640)
-    assert transport.get("/tmp/it's here") == b"one\0two\n"
-    assert shared_fleet.out(place(host), "stat", "-c", "%a", "/tmp/it's here") == "640\n"
-    assert shared_fleet.out(place(host), "ls", "-A", "/tmp").split("\n") == ["it's here", ""]
-    shared_fleet.sh(place(host), ["rm", "/tmp/it's here"])
-
-
-@pytest.mark.parametrize("host", HOSTS)
 def test_a_timeout_ends_the_command_on_the_far_side_too(
     connections: Connections, shared_fleet: Fleet, host: str
 ) -> None:

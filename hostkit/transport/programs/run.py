@@ -158,11 +158,11 @@ def run_program(
     data = b"%d\n%s%d\n%s%s" % (len(code), code, len(asked), asked, stdin)
     argv = [python, "-I", "-S", "-B", "-c", LOADER]
     try:
-        done = transport.run(argv, stdin=data, timeout=timeout, most=MOST)
+        done = transport.run(argv, stdin=data, timeout=timeout, max_bytes=MOST)
     except LostError:
         if not retry:
             raise
-        done = transport.run(argv, stdin=data, timeout=timeout, most=MOST)
+        done = transport.run(argv, stdin=data, timeout=timeout, max_bytes=MOST)
     return _reply(done, transport.host, python, name)
 
 

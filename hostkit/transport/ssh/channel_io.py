@@ -21,11 +21,11 @@ def exchange(
     stdin: bytes,
     deadline: float | None,
     finished: Finished,
-    most: int,
+    max_bytes: int,
 ) -> tuple[bytes, bytes]:
     """Run `line` in the login shell; return (stdout, stderr) once they ended or `finished` says they are whole.
 
-    Raises TimeoutError past the deadline, OverflowError beyond `most` bytes, SSHException when the server does
+    Raises TimeoutError past the deadline, OverflowError beyond `max_bytes` bytes, SSHException when the server does
     not start the command. A lost connection ends both streams: the caller looks whether the transport still lives.
     """
     out, err = bytearray(), bytearray()
@@ -33,7 +33,7 @@ def exchange(
     channel.exec_command(line)
     stop = threading.Event()
     drain = threading.Thread(
-        target=_drain, args=(channel, err, stop, most), name="hostkit-stderr", daemon=True
+        target=_drain, args=(channel, err, stop, max_bytes), name="hostkit-stderr", daemon=True
     )
     feed = threading.Thread(target=_feed, args=(channel, stdin, stop), name="hostkit-stdin", daemon=True)
     try:
@@ -54,7 +54,7 @@ def exchange(
             out += data or b""
             if finished(out, err):
                 break
-            if len(out) + len(err) > most:
+            if len(out) + len(err) > max_bytes:
                 raise OverflowError
             if _late(deadline):
                 raise TimeoutError
@@ -70,8 +70,8 @@ def _late(deadline: float | None) -> bool:
     return deadline is not None and time.monotonic() > deadline
 
 
-def _drain(channel: paramiko.Channel, into: bytearray, stop: threading.Event, most: int) -> None:
-    while not stop.is_set() and len(into) <= most:
+def _drain(channel: paramiko.Channel, into: bytearray, stop: threading.Event, max_bytes: int) -> None:
+    while not stop.is_set() and len(into) <= max_bytes:
         data = _patient(lambda: channel.recv_stderr(_CHUNK))
         if data == b"":
             return
@@ -136,7 +136,7 @@ class ChannelPipe:
             data = _patient(lambda: recv(_CHUNK))
         return data or b""
 
-    def complaints(self) -> bytes:
+    def stderr_tail(self) -> bytes:
         """Return the end of its stderr; see `Pipe`."""
         return self._tail.text()
 

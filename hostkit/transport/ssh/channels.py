@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import paramiko
 
-PATIENCE = 1.0  # seconds that a command waits for another's channel before it is told that all are in use
+PATIENCE = 1.0  # seconds that a command waits for another's channel before FullError
 
 
 class ChannelRefusedError(Exception):

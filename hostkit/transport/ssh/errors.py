@@ -1,4 +1,4 @@
-"""Why a hop could not be connected to, in words that name it, what stood before it, and what to try."""
+"""Why a hop could not be connected to, in words that name it, which hops were reached, and what to try."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hostkit.transport.ssh.resolve import Endpoint
 
 
 @contextlib.contextmanager
-def told(end: Endpoint, stood: tuple[str, ...]) -> Iterator[None]:
+def connect_errors(end: Endpoint, hops_reached: tuple[str, ...]) -> Iterator[None]:
     """Turn what can go wrong while connecting into errors of hostkit's own."""
     began = time.monotonic()
     try:
@@ -22,12 +22,12 @@ def told(end: Endpoint, stood: tuple[str, ...]) -> Iterator[None]:
     except HostkitError:
         raise
     except (OSError, EOFError, paramiko.SSHException) as error:
-        raise _error(end, stood, error, time.monotonic() - began) from error
+        raise _error(end, hops_reached, error, time.monotonic() - began) from error
 
 
-def _error(end: Endpoint, stood: tuple[str, ...], error: Exception, took: float) -> UnreachableError:
+def _error(end: Endpoint, hops_reached: tuple[str, ...], error: Exception, took: float) -> UnreachableError:
     place, budget, host = f"{end.address}:{end.port}", end.hop.host.timeouts, end.hop.host
-    said = str(error)
+    message = str(error)
     late = True
     match error:
         case socket.gaierror():
@@ -40,38 +40,38 @@ def _error(end: Endpoint, stood: tuple[str, ...], error: Exception, took: float)
             what = f"no answer from {place} within {_waited(took, budget.connect)} s"
             hint = "is it up, and does a firewall let you through?"
         case paramiko.SSHException() if (
-            "No existing session" in said
+            "No existing session" in message
         ):  # paramiko's words for a late key exchange
             what, hint = (
                 f"{place} did not finish the key exchange within {_waited(took, budget.auth)} s",
                 "is it overloaded?",
             )
         case paramiko.SSHException() if (
-            "banner" in said
+            "banner" in message
             and not isinstance(error.__context__, TimeoutError)
             and took < budget.connect * 0.9
         ):
             late = False
-            what = f"{place} closed the connection before any SSH banner ({said})"
+            what = f"{place} closed the connection before any SSH banner ({message})"
             hint = "is that an ssh port, and does its sshd take more connections (MaxStartups)?"
-        case paramiko.SSHException() if "banner" in said:
+        case paramiko.SSHException() if "banner" in message:
             waited = _waited(took, budget.connect)
-            what = f"{place} took the connection, and sent no SSH banner within {waited} s ({said})"
+            what = f"{place} took the connection, and sent no SSH banner within {waited} s ({message})"
             hint = "is that an ssh port, and is the machine overloaded (MaxStartups)?"
         case ConnectionRefusedError():
             late = False
             what, hint = f"{place} refused the connection", "is sshd running there, on that port?"
         case paramiko.ssh_exception.IncompatiblePeer():
             late = False
-            what, hint = f"no algorithm in common: {said}", "is its sshd very old?"
+            what, hint = f"no algorithm in common: {message}", "is its sshd very old?"
         case OSError():
             late = False
-            what, hint = f"cannot connect to {place}: {error.strerror or said}", "is the route up?"
+            what, hint = f"cannot connect to {place}: {error.strerror or message}", "is the route up?"
         case _:
             late = False
-            what, hint = f"{place} broke off: {said or 'connection closed'}", "see its sshd's log"
+            what, hint = f"{place} broke off: {message or 'connection closed'}", "see its sshd's log"
     make = RemoteTimeoutError if late else UnreachableError
-    return make(what, hop=end.name, stood=stood, hint=hint)
+    return make(what, hop=end.name, hops_reached=hops_reached, hint=hint)
 
 
 def _waited(took: float, budget: float) -> str:
@@ -79,26 +79,28 @@ def _waited(took: float, budget: float) -> str:
     return f"{round(min(took, budget), 1):g}"
 
 
-def no_tunnel(end: Endpoint, stood: tuple[str, ...], error: Exception, budget: float) -> UnreachableError:
-    """Return the error for a tunnel from the last hop that stood to the next one, which did not come about."""
-    place, outer = f"{end.address}:{end.port}", stood[-1]
+def no_tunnel(
+    end: Endpoint, hops_reached: tuple[str, ...], error: Exception, budget: float
+) -> UnreachableError:
+    """Return the error for a tunnel from the last hop that was reached to the next one, which failed."""
+    place, outer = f"{end.address}:{end.port}", hops_reached[-1]
     if not isinstance(error, paramiko.ChannelException):
         return RemoteTimeoutError(
             f"{outer} got no answer from {place} within {budget:g} s",
             hop=end.name,
-            stood=stood,
+            hops_reached=hops_reached,
             hint=f"is {end.name} up, and does a firewall let {outer} through?",
         )
     if error.code == 1:  # administratively prohibited
         return UnreachableError(
             f"{outer} permits no tunnel to {place}",
             hop=end.name,
-            stood=stood,
+            hops_reached=hops_reached,
             hint="AllowTcpForwarding in its sshd_config, or `login: there` in the inventory",
         )
     return UnreachableError(
         f"{outer} could not connect to {place}",
         hop=end.name,
-        stood=stood,
+        hops_reached=hops_reached,
         hint=f"is {end.name} up, and is the address right as seen from {outer}?",
     )

@@ -21,7 +21,7 @@ from hostkit.transport.route import Hop
 from hostkit.transport.ssh.channel_io import ChannelPipe, exchange
 from hostkit.transport.ssh.channels import ChannelRefusedError, FullError, Sessions
 from hostkit.transport.ssh.dial import dial, end_proxy, start_proxy
-from hostkit.transport.ssh.errors import no_tunnel, told
+from hostkit.transport.ssh.errors import connect_errors, no_tunnel
 from hostkit.transport.ssh.host_key_policy import RSA, Verify, names_of
 from hostkit.transport.ssh.keepalive import Pulse
 from hostkit.transport.ssh.login import Login
@@ -51,28 +51,26 @@ class HopLine:
         self._closed = False
 
     @property
-    def stood(self) -> tuple[str, ...]:
+    def hops_reached(self) -> tuple[str, ...]:
         """The hops before this one."""
         return tuple(line.hop.name for line in self._chain()[:-1])
 
-    def carry(
-        self, words: list[str], stdin: bytes, budget: Budget, finished: Finished
-    ) -> tuple[bytes, bytes]:
-        """Run words through the hop's login shell, quoted once for it; see `Line`."""
+    def run(self, argv: list[str], stdin: bytes, budget: Budget, finished: Finished) -> tuple[bytes, bytes]:
+        """Run argv through the hop's login shell, quoted once for it; see `Line`."""
         transport = self._transport(budget.connect_by)
         try:
             with self._sessions.one(lambda: self._open_channel(transport, budget.connect_by)) as channel:
-                reply = self._exchange(transport, channel, words, stdin, budget, finished)
+                reply = self._exchange(transport, channel, argv, stdin, budget, finished)
         except FullError:
-            return self._second().carry(words, stdin, budget, finished)
+            return self._second().run(argv, stdin, budget, finished)
         except ChannelRefusedError as error:
             raise self._refused(error) from error
         if not finished(*reply):
             self._complain_if_lost(transport)
         return reply
 
-    def open(self, words: list[str], connect_by: float | None) -> Pipe:
-        """Start words through the hop's login shell; see `Line`. It holds a channel until it is closed."""
+    def open(self, argv: list[str], connect_by: float | None) -> Pipe:
+        """Start argv through the hop's login shell; see `Line`. It holds a channel until it is closed."""
         transport = self._transport(connect_by)
         with contextlib.ExitStack() as stack:
             try:
@@ -80,10 +78,10 @@ class HopLine:
                     self._sessions.one(lambda: self._open_channel(transport, connect_by))
                 )
             except FullError:
-                return self._second().open(words, connect_by)
+                return self._second().open(argv, connect_by)
             except ChannelRefusedError as error:
                 raise self._refused(error) from error
-            line = shlex.join(words).encode("utf-8", "surrogateescape")
+            line = shlex.join(argv).encode("utf-8", "surrogateescape")
             try:
                 held = contextlib.ExitStack()
                 pipe = ChannelPipe(channel, line, lambda: self._complain_if_lost(transport), held.close)
@@ -92,18 +90,18 @@ class HopLine:
             held.push(stack.pop_all())
             return pipe
 
-    def begin(self, connect_by: float | None) -> None:
+    def connect(self, connect_by: float | None) -> None:
         """Connect; see `Line`."""
         try:
             self._transport(connect_by)
         except HostkitError as error:
-            self._failures.keep(error)
+            self._failures.defer(error)
 
     def host_keys(self, deadline: float | None = None) -> Iterator[paramiko.PKey]:
         """Yield the host keys that this hop offers, kind after kind, each by a connection without a login."""
         end = self._resolve()
         for kinds in KINDS:
-            with told(end, self.stood):
+            with connect_errors(end, self.hops_reached):
                 transport = paramiko.Transport(self._reach(end, deadline))
                 try:
                     transport.get_security_options().key_types = kinds
@@ -120,7 +118,7 @@ class HopLine:
 
     def host_key_names(self) -> list[str]:
         """Return the names under which this hop's host key is looked up; the first is the one to write."""
-        return names_of(self._resolve(), inner=bool(self.stood))
+        return names_of(self._resolve(), inner=bool(self.hops_reached))
 
     def close(self) -> None:
         """Close this hop's connection. Commands under way on it are lost; another thread that connects gives up."""
@@ -146,7 +144,7 @@ class HopLine:
             return transport.open_channel("direct-tcpip", (end.address, end.port), ("", 0), timeout=budget)
         except (paramiko.SSHException, EOFError, OSError) as error:
             self._complain_if_lost(transport)
-            raise no_tunnel(end, (*self.stood, self.hop.name), error, budget) from error
+            raise no_tunnel(end, (*self.hops_reached, self.hop.name), error, budget) from error
 
     # connecting
 
@@ -158,18 +156,18 @@ class HopLine:
         asked = time.monotonic()
         with self._lock:
             if not self._closed and (self._connection is None or not self._connection.is_connected):
-                self._failures.tell(asked)
+                self._failures.raise_recent(asked)
                 self._drop()
                 try:
                     self._connection = self._connect(deadline)
                 except HostkitError as error:
-                    self._failures.note(error)
+                    self._failures.record(error)
                     raise
                 self._sessions = Sessions()
             connection = self._connection
         if self._closed or connection is None:
             self.close()
-            raise LostError("closed by this side", hop=self.hop.name, stood=self.stood)
+            raise LostError("closed by this side", hop=self.hop.name, hops_reached=self.hops_reached)
         transport: paramiko.Transport = connection.transport
         return transport
 
@@ -181,7 +179,7 @@ class HopLine:
 
     def _connect(self, deadline: float | None) -> fabric.Connection:
         end = self._resolve()
-        verify = Verify(end, self.stood)
+        verify = Verify(end, self.hops_reached)
         budget = self.hop.host.timeouts
         connection = fabric.Connection(
             end.address,
@@ -197,13 +195,13 @@ class HopLine:
             verify.prefer(made)
             return made
 
-        with told(end, self.stood):
+        with connect_errors(end, self.hops_reached):
             sock = self._reach(end, deadline)
             try:
                 connection.connect_kwargs = {
                     "sock": sock,
                     "transport_factory": transport,
-                    "auth_strategy": Login(end, self.stood),
+                    "auth_strategy": Login(end, self.hops_reached),
                     "timeout": self._within(budget.auth, deadline),  # of the key exchange
                     "banner_timeout": self._within(budget.connect, deadline),
                     "auth_timeout": self._within(budget.auth, deadline),
@@ -272,17 +270,17 @@ class HopLine:
         self,
         transport: paramiko.Transport,
         channel: paramiko.Channel,
-        words: list[str],
+        argv: list[str],
         stdin: bytes,
         budget: Budget,
         finished: Finished,
     ) -> tuple[bytes, bytes]:
-        line = shlex.join(words).encode("utf-8", "surrogateescape")
+        line = shlex.join(argv).encode("utf-8", "surrogateescape")
         deadline = None if budget.seconds is None else time.monotonic() + budget.seconds
         try:
-            return exchange(channel, line, stdin, deadline, finished, budget.most)
+            return exchange(channel, line, stdin, deadline, finished, budget.max_bytes)
         except OverflowError:
-            raise flooded(self.hop.name, budget.most) from None
+            raise flooded(self.hop.name, budget.max_bytes) from None
         except TimeoutError:
             self._complain_if_lost(transport)
             raise self._late("the command did not answer within its budget") from None
@@ -295,7 +293,7 @@ class HopLine:
         return UnreachableError(
             f"channel refused ({error})",
             hop=self.hop.name,
-            stood=self.stood,
+            hops_reached=self.hops_reached,
             hint="the connection itself is healthy; see MaxSessions in the server's sshd_config",
         )
 
@@ -304,7 +302,7 @@ class HopLine:
         return ProtocolError(f"the server did not start the command: {error}", where=self.hop.name)
 
     def _late(self, what: str) -> RemoteTimeoutError:
-        return RemoteTimeoutError(what, hop=self.hop.name, stood=self.stood)
+        return RemoteTimeoutError(what, hop=self.hop.name, hops_reached=self.hops_reached)
 
     def _chain(self) -> list[HopLine]:
         return [*(self._outer._chain() if self._outer else []), self]
@@ -318,9 +316,11 @@ class HopLine:
         for line in self._chain():
             pulse, idle = line._pulse, line.hop.host.timeouts.idle
             if pulse is not None and (pulse.lost or pulse.silence() > idle * 0.9):
-                raise LostError(f"fell silent for {idle:g} s", hop=line.hop.name, stood=line.stood)
+                raise LostError(
+                    f"fell silent for {idle:g} s", hop=line.hop.name, hops_reached=line.hops_reached
+                )
             if line is self or line._connection is None or not line._connection.is_connected:
-                raise LostError("the connection was cut", hop=line.hop.name, stood=line.stood)
+                raise LostError("the connection was cut", hop=line.hop.name, hops_reached=line.hops_reached)
 
 
 def _jumps(end: Endpoint) -> HopLine | None:

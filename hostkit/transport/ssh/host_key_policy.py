@@ -17,10 +17,10 @@ RSA = ("rsa-sha2-512", "rsa-sha2-256")
 class Verify(paramiko.MissingHostKeyPolicy):
     """Accepts a host key that a trusted file holds for this hop, and no other. Nothing is ever added."""
 
-    def __init__(self, endpoint: Endpoint, stood: tuple[str, ...]) -> None:
+    def __init__(self, endpoint: Endpoint, hops_reached: tuple[str, ...]) -> None:
         self._end = endpoint
-        self._stood = stood
-        self.names = names_of(endpoint, inner=bool(stood))
+        self._hops_reached = hops_reached
+        self.names = names_of(endpoint, inner=bool(hops_reached))
         self._files = [*endpoint.known_hosts, known_hosts.own_file()]
         self.known = known_hosts.matching(known_hosts.read(self._files), self.names)
 
@@ -62,7 +62,7 @@ class Verify(paramiko.MissingHostKeyPolicy):
         return HostKeyError(
             f"the host key that {self._end.address}:{self._end.port} offers ({print_of}) {what}",
             hop=self._end.name,
-            stood=self._stood,
+            hops_reached=self._hops_reached,
             hint=hint,
         )
 

@@ -51,9 +51,9 @@ class Offers:
 class Login:
     """One login on one connection. Given to SSHClient.connect as its `auth_strategy`."""
 
-    def __init__(self, endpoint: Endpoint, stood: tuple[str, ...]) -> None:
+    def __init__(self, endpoint: Endpoint, hops_reached: tuple[str, ...]) -> None:
         self._end = endpoint
-        self._stood = stood
+        self._hops_reached = hops_reached
         self._offers = Offers()
 
     def authenticate(self, transport: paramiko.Transport) -> None:
@@ -70,7 +70,9 @@ class Login:
                 except paramiko.AuthenticationException as error:
                     if "timeout" in str(error).lower():
                         raise RemoteTimeoutError(
-                            "the login was not answered in time", hop=self._end.name, stood=self._stood
+                            "the login was not answered in time",
+                            hop=self._end.name,
+                            hops_reached=self._hops_reached,
                         ) from error
                     if not transport.is_active():
                         raise self._cut() from error
@@ -88,7 +90,7 @@ class Login:
             f"the server closed the connection after {number} key{'s' if number > 1 else ''} for user {self._end.user}"
             + (": too many keys offered" if number > 1 else ""),
             hop=self._end.name,
-            stood=self._stood,
+            hops_reached=self._hops_reached,
             hint="name the right key with `identity:` in the inventory",
         )
 
@@ -113,7 +115,7 @@ class Login:
             hint = "name a key with `identity:` in the inventory"
         if offers.unusable:
             hint += f". Not usable: {'; '.join(offers.unusable)}"
-        return AuthError(what, hop=self._end.name, stood=self._stood, hint=hint)
+        return AuthError(what, hop=self._end.name, hops_reached=self._hops_reached, hint=hint)
 
     def _keys(self) -> Generator[tuple[str, paramiko.PKey], None, None]:
         """Yield the named key files in order, then the agent's other keys unless only the named ones may be used."""

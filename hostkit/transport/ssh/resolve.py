@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hostkit.errors import ConfigError, UnreachableError
 from hostkit.inventory.models import Host
-from hostkit.transport.route import Hop, host_word, ssh_options
+from hostkit.transport.route import Hop, ssh_destination, ssh_options
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Endpoint:
 
 def resolve(hop: Hop) -> Endpoint:
     """Ask `ssh -G` about a hop that is connected to from this machine."""
-    argv = ["ssh", "-G", *ssh_options(hop), host_word(hop)]
+    argv = ["ssh", "-G", *ssh_options(hop), ssh_destination(hop)]
     try:
         done = subprocess.run(argv, capture_output=True, stdin=subprocess.DEVNULL, timeout=20, check=False)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Why the last try to get through failed: told to whoever waited for it, so that a dead hop costs its budget once."""
+"""Why the last connect failed: raised for whoever waited for it, so that a dead hop costs its budget once."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ class Failures:
 
     def __init__(self) -> None:
         self._last: tuple[float, HostkitError] | None = None
-        self._untold: HostkitError | None = None
+        self._deferred: HostkitError | None = None
 
-    def tell(self, asked: float) -> None:
+    def raise_recent(self, asked: float) -> None:
         """Raise the error that came after `asked` (monotonic), or the one that nobody has heard of."""
-        error, self._untold = self._untold, None
+        error, self._deferred = self._deferred, None
         if self._last is not None and self._last[0] > asked:
             raise self._last[1]
         if error is not None:
             raise error
 
-    def note(self, error: HostkitError) -> None:
+    def record(self, error: HostkitError) -> None:
         """Remember that a try has failed just now."""
         self._last = (time.monotonic(), error)
 
-    def keep(self, error: HostkitError) -> None:
+    def defer(self, error: HostkitError) -> None:
         """Have the next who asks hear of it: a second login that fails would be one more line in the host's log."""
-        self._untold = error
+        self._deferred = error

@@ -52,7 +52,7 @@ def test_a_host_that_was_not_reached_names_the_hop_and_what_stood() -> None:
     ]
     with pytest.raises(UnreachableError, match="no answer") as caught:
         choice_of(status(verdict="UNKNOWN", hops=hops))
-    assert (caught.value.hop, caught.value.stood) == ("pve", ("ct129",))
+    assert (caught.value.hop, caught.value.hops_reached) == ("pve", ("ct129",))
 
 
 def test_a_host_that_answered_with_an_error_was_reached() -> None:

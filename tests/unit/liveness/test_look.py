@@ -104,7 +104,7 @@ def test_one_look_is_one_round_trip() -> None:
 
 def test_a_hop_that_is_not_reached_is_unknown_and_named_with_what_stood_and_what_to_try() -> None:
     inventory = fleet()
-    lost = UnreachableError("connection refused", hop="pve", stood=("ct129",), hint="is its sshd up?")
+    lost = UnreachableError("connection refused", hop="pve", hops_reached=("ct129",), hint="is its sshd up?")
     status = look(through(inventory, ct200=lost), inventory, "drafter")
     assert (status.verdict, status.exit, status.processes) == ("UNKNOWN", 3, [])
     assert status.evidence == [
@@ -173,7 +173,9 @@ def test_a_clock_that_no_machine_has_makes_the_answer_unknown(key: str, value: f
 def test_a_container_that_is_not_on_its_host_has_moved_and_is_not_dead() -> None:
     inventory = fleet()
     gone = UnreachableError(
-        "Configuration file 'nodes/pve1/lxc/200.conf' does not exist", hop="ct200", stood=("ct129", "pve")
+        "Configuration file 'nodes/pve1/lxc/200.conf' does not exist",
+        hop="ct200",
+        hops_reached=("ct129", "pve"),
     )
     answer = saying(255, err="Configuration file 'nodes/pve1/lxc/200.conf' does not exist\n")
     status = look(through(inventory, ct200=gone, pve=answer), inventory, "drafter")
@@ -183,7 +185,7 @@ def test_a_container_that_is_not_on_its_host_has_moved_and_is_not_dead() -> None
 
 def test_a_stopped_container_is_told_by_its_proxmox_host() -> None:
     inventory = fleet()
-    lost = UnreachableError("container '200' not running!", hop="ct200", stood=("ct129", "pve"))
+    lost = UnreachableError("container '200' not running!", hop="ct200", hops_reached=("ct129", "pve"))
     status = look(through(inventory, ct200=lost, pve=saying(0, "status: stopped\n")), inventory, "drafter")
     assert "pct status 200 on pve: status: stopped" in status.evidence
     silent = look(

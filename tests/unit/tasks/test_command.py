@@ -22,7 +22,7 @@ def look(session, what="nothing", number=1):
     '''Look at something.'''
     session.say("looking")
     if what == "fault": raise ZeroDivisionError("by zero")
-    if what == "gone": raise UnreachableError("no answer \\x1b[31m", hop="pve", stood=("ct129",), hint="ping it")
+    if what == "gone": raise UnreachableError("no answer \\x1b[31m", hop="pve", hops_reached=("ct129",), hint="ping it")
     if what == "config": raise ConfigError("2 faults", where="fleet.yaml", faults=("line 1: a", "line 2: b"))
     if what == "interrupt": raise KeyboardInterrupt
     return Outcome({"schema": "x/1", "what": what}, exit=2 if what == "bad" else 0,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hostkit.errors import DataError, RemoteTimeoutError, UsageError
+from hostkit.errors import RemoteTimeoutError, UsageError
 from hostkit.inventory.models import Inventory
 from hostkit.transport.base import Completed
 from hostkit.transport.connections import Connections
@@ -33,7 +33,7 @@ def test_hops_are_shared_by_all_hosts_behind_them() -> None:
     with connections() as made:
         lines = {name: made.line(made.route(name).connected()) for name in ("pve", "ct200", "ct201")}
         assert lines["pve"] is lines["ct200"] is lines["ct201"]
-        assert lines["pve"].stood == ("ct129",)
+        assert lines["pve"].hops_reached == ("ct129",)
 
 
 def test_this_machine_needs_no_ssh_and_no_fabric() -> None:
@@ -72,14 +72,8 @@ def test_the_time_of_the_whole_command_is_shared_by_its_parts() -> None:
         assert time.monotonic() - began < 60
 
 
-def test_a_fake_answers_from_a_function_and_keeps_files() -> None:
+def test_a_fake_answers_from_a_function() -> None:
     with FakeTransport("a", lambda argv, stdin: Completed(tuple(argv), 3, stdin, b"")) as fake:
         assert fake.run(["x"], stdin=b"y") == Completed(("x",), 3, b"y", b"")
-        fake.put(b"data", "/f")
-        assert fake.get("/f") == b"data"
-        with pytest.raises(DataError):
-            fake.get("/g")
-        with pytest.raises(DataError):
-            fake.get("/f", limit=3)
     assert fake.closed
     assert fake.asked == [["x"]]

@@ -106,7 +106,7 @@ def test_each_frame_has_a_nonce_of_its_own() -> None:
 @pytest.mark.parametrize("argv", [[], ["a\0b"], ["-x"], ["cat", "x" * 130_000]])
 def test_an_argv_that_cannot_be_run_is_a_usage_error(argv: list[str]) -> None:
     with pytest.raises(UsageError):
-        FRAME.words(argv)
+        FRAME.argv(argv)
 
 
 @given(words=st.lists(st.binary(max_size=30).filter(lambda word: b"\0" not in word), min_size=1, max_size=4))
@@ -117,7 +117,7 @@ def test_no_login_shell_sees_anything_to_expand(words: list[bytes]) -> None:
 
 
 def test_the_program_itself_is_read_alike_by_every_shell() -> None:
-    for word in FRAME.words(["true"], timeout=5):
+    for word in FRAME.argv(["true"], timeout=5):
         for bad in ("'", "!", "\n", "\\\\", "\\'"):
             assert bad not in word
 
@@ -146,7 +146,7 @@ def shell(name: str) -> list[str]:
 def test_any_argv_passes_any_login_shell(login: str, words: list[bytes]) -> None:
     argv = ["printf", "%s\\0", *map(os.fsdecode, words)]
     frame = Frame()
-    done = subprocess.run([*shell(login), "-c", shlex.join(frame.words(argv))], capture_output=True)
+    done = subprocess.run([*shell(login), "-c", shlex.join(frame.argv(argv))], capture_output=True)
     assert frame.parse(done.stdout, done.stderr).stdout == b"".join(word + b"\0" for word in words or [b""])
 
 
@@ -160,7 +160,7 @@ def run(
     made = Frame()
     if not shutil.which(inner):
         pytest.skip(f"no {inner} on this machine")
-    words = [inner, *(["sh"] if inner == "busybox" else []), *made.words(argv, timeout=timeout)[1:]]
+    words = [inner, *(["sh"] if inner == "busybox" else []), *made.argv(argv, timeout=timeout)[1:]]
     if without:
         words = [word.replace("timeout -k", "no-such-timeout -k") for word in words]
     done = subprocess.run(words, capture_output=True, input=stdin)

@@ -14,7 +14,7 @@ from hostkit.transport.line import Budget
 
 
 def _carry(words: list[str]) -> tuple[bytes, bytes]:
-    return local.LocalLine("me").carry(words, b"", Budget(None), lambda _out, _err: False)
+    return local.LocalLine("me").run(words, b"", Budget(None), lambda _out, _err: False)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
