@@ -1,10 +1,12 @@
-"""The console script `hostkit`: Invoke's tasks from any directory, with the full table of exit codes."""
+"""The console script `hostkit`: its commands from any directory, with the full table of exit codes."""
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from types import FrameType
+from typing import NoReturn
 
 
 def main() -> None:
@@ -13,13 +15,23 @@ def main() -> None:
         for number in (signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) == signal.SIG_DFL:  # nohup has it ignored, and that stays
                 signal.signal(number, _end)
-        from hostkit import __version__
-        from hostkit.program import Hostkit
-        from hostkit.tasks.namespace import namespace
+        from hostkit.program import run
+        from hostkit.tasks.catalogue import commands
 
-        Hostkit(namespace=namespace, name="hostkit", binary="hostkit", version=__version__).run()
+        code = run(sys.argv[1:], commands)
     except KeyboardInterrupt:
         sys.exit(130)
+    _leave(code)
+
+
+def _leave(code: int) -> NoReturn:
+    """Exit without the teardown of modules and threads, which costs a tenth of a second and changes nothing."""
+    try:
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+    finally:
+        os._exit(code)
 
 
 def _end(number: int, _frame: FrameType | None) -> None:

@@ -1,102 +1,167 @@
-"""Invoke's Program with hostkit's exit codes: a bad flag or an unknown task is 64, Ctrl-C is 130."""
+"""The command line `hostkit`: which command, which flags; a wrong one exits with 64, Ctrl-C with 130.
+
+Shared flags may stand before the command, and a run or a job be named by a bare word. Invoke is imported for
+shell completion alone: parsing with argparse leaves the first words of a command free of it.
+"""
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import sys
+from collections.abc import Mapping
 from difflib import get_close_matches
+from typing import Any, NoReturn
 
-from invoke.exceptions import Exit, ParseError
-from invoke.program import Program
-
+from hostkit import __version__
 from hostkit.errors import UsageError
+from hostkit.help import general_help, listing, task_help
 from hostkit.sanitize import harmless
+from hostkit.tasks.command import DRY_RUN, SHARED, Command, Flag, print_document
 
 INTERRUPTED = 130
-# Invoke's own flags that mean nothing here: for tasks that run shell commands, which none of ours does
-_NOT_OURS = (
-    "--command-timeout",
-    "--config",
-    "--debug",
-    "--dry",
-    "--echo",
-    "--hide",
-    "--list-depth",
-    "--prompt-for-sudo-password",
-    "--pty",
-    "--warn-only",
-    "--write-pyc",
-)
+_COMPLETION = ("--complete", "--print-completion-script")  # Invoke's
+_WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
+_GONE = {
+    "--yes": "no command asks before it acts, so leave it out",
+    "--dry": "commands that act have --dry-run",
+}
 
 
-class Hostkit(Program):
-    """Invoke's Program, but a bad flag or an unknown task exits with 64, and Ctrl-C with 130."""
-
-    def run(self, argv: list[str] | None = None, exit: bool = True) -> None:  # noqa: ARG002  (Invoke's own signature)
+def run(argv: list[str], commands: Mapping[str, Command]) -> int:
+    """Carry out a command line (without the program's own name), and return its exit code."""
+    try:
+        if argv and argv[0].startswith(_COMPLETION):
+            return _complete(argv, commands)
         try:
-            self.create_config()
-            try:
-                self.parse_core(argv)
-                self.parse_collection()
-                self.parse_tasks()
-                if self.args["dry"].value:  # Invoke's own, which no command of ours would heed
-                    raise ParseError("--dry does nothing here: commands that act have --dry-run")
-                self.parse_cleanup()
-            except ValueError as error:  # Invoke hands a flag's word to int() as it is
-                raise ParseError(f"a flag's value is not of its kind: {error}") from error
-            self.update_config()
-            self.execute()
-        except ParseError as error:
-            sys.exit(self._refuse(str(error)))
-        except Exit as error:
-            if error.message:
-                _say(error.message)
-            sys.exit(error.code)
-        except KeyboardInterrupt:
-            sys.exit(INTERRUPTED)
-        except BrokenPipeError:  # the reader of a list or a help text has gone: `hostkit --list | head`
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-            sys.exit(0)
+            name, rest = split(argv, commands)
+            if name is None:
+                return _without_command(rest, commands)
+            if "-h" in rest or "--help" in rest:
+                _print(task_help(commands[name]))
+                return 0
+            return commands[name](**parse(commands[name], rest))
+        except UsageError as error:
+            return _refuse(error, argv)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader of a list or a help text has gone: `hostkit --list | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 0
 
-    def _refuse(self, what: str) -> int:
-        """Say what is wrong with the command line, as a document where one is asked for, and return the exit code."""
-        unknown = re.fullmatch(r"No idea what '([^-].*)' is!", what)
-        near = get_close_matches(unknown[1], self.collection.task_names, 1) if unknown else []
+
+def split(argv: list[str], commands: Mapping[str, Command]) -> tuple[str | None, list[str]]:
+    """Return the command, and the flags before and after it. Raises UsageError for a command that there is not."""
+    valued = [flag for flag in SHARED if flag.kind is not bool]
+    shorts = "".join(flag.short for flag in valued if flag.short)
+    takes_next = re.compile(rf"{'|'.join(flag.long for flag in valued)}|-[^-{shorts}]*[{shorts}]")
+    index = 0
+    while index < len(argv) and (argv[index].startswith("-") or not argv[index]):
+        index += 2 if takes_next.fullmatch(argv[index]) else 1
+    if index >= len(argv):
+        return None, argv
+    name = argv[index]
+    if name not in commands:
+        near = get_close_matches(name, list(commands), 1)
         meant = f"did you mean {near[0]}? " if near else ""
-        wrong = UsageError(
-            what,
-            hint=meant + "hostkit --list names the commands, hostkit COMMAND --help the flags that follow",
-        )
-        if "--json" in self.argv:
-            from hostkit.tasks.command import print_document
+        raise UsageError(f"no command is called {name!r}", hint=f"{meant}hostkit --list names the commands")
+    return name, argv[:index] + argv[index + 1 :]
 
-            print_document(wrong.document())
+
+def parse(command: Command, argv: list[str]) -> dict[str, Any]:
+    """Return each flag's value by its Python name. Raises UsageError."""
+    flags = command.flags + command.shared
+    parser = _Parser(add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS)
+    for flag in flags:
+        if flag.kind is not bool:
+            kind = _whole if flag.kind is int else str
+            parser.add_argument(*_forms(flag), dest=flag.name, type=kind)
         else:
-            _say(str(wrong))
-        return wrong.exit_code
-
-    def print_help(self) -> None:
-        """Print how the command line is made up, with those of Invoke's flags that mean something here."""
-        print(f"Usage: {self.binary} COMMAND [--flags]\n\nFlags without a command:\n")  # noqa: T201
-        flags = self.initial_context.help_tuples()
-        self.print_columns([one for one in flags if not _named(one[0]) & set(_NOT_OURS)])
-        self.list_tasks()
-        print(f"{self.binary} COMMAND --help tells a command's flags.")  # noqa: T201
-
-    def normalize_argv(self, argv: list[str] | None) -> None:
-        """Let `--help` stand after a command too: Invoke would hand it to one that needs a word, as that word."""
-        super().normalize_argv(argv)
-        first, *words = self.argv
-        if len(words) > 1 and words[-1] in ("-h", "--help") and not words[0].startswith("-"):
-            self.argv = [first, "--help", words[0]]
-
-
-def _named(flags: str) -> set[str]:
-    """Return the flags of a line of help, bare: `-T INT, --command-timeout=INT` is two."""
-    return {re.split(r"[ =\[]", one.strip(), maxsplit=1)[0] for one in flags.split(",")}
+            parser.add_argument(*_forms(flag), dest=flag.name, action="store_true")
+            if flag.default:
+                parser.add_argument(f"--no-{flag.long[2:]}", dest=flag.name, action="store_false")
+    parser.add_argument("words", nargs="*")
+    try:
+        known, unknown = parser.parse_known_intermixed_args(argv)
+    except argparse.ArgumentError as error:
+        raise UsageError(str(error)) from error
+    values = vars(known)
+    words = values.pop("words", [])
+    if unknown:
+        raise _unknown(command, unknown[0])
+    free = [name for name in command.positional if name not in values]
+    if len(words) > len(free):
+        raise UsageError(f"unexpected argument {words[len(free)]!r}", hint=_see(command))
+    values |= dict(zip(free, words, strict=False))
+    missing = [flag.long for flag in flags if flag.required and flag.name not in values]
+    if missing:
+        raise UsageError(f"missing: {', '.join(missing)}", hint=_see(command))
+    return {flag.name: values.get(flag.name, flag.default) for flag in flags}
 
 
-def _say(text: str) -> None:
-    if sys.stderr is not None:
-        sys.stderr.write(f"hostkit: {harmless(text)}\n")
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message.removeprefix("argument "))
+
+
+def _unknown(command: Command, word: str) -> UsageError:
+    name = word.partition("=")[0]
+    flags = [flag.long for flag in command.flags + command.shared]
+    near = get_close_matches(name, flags, 1)
+    hint = _GONE.get(name) or (f"did you mean {near[0]}?" if near else _see(command))
+    if name == DRY_RUN.long:
+        hint = "it changes nothing on a host"
+    return UsageError(f"{command.name} has no flag {name}", hint=hint)
+
+
+def _forms(flag: Flag) -> list[str]:
+    return [flag.long] if flag.short is None else [f"-{flag.short}", flag.long]
+
+
+def _whole(text: str) -> int:
+    if not _WHOLE.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a whole number")
+    return int(text)
+
+
+def _see(command: Command) -> str:
+    return f"hostkit {command.name} --help shows what it takes"
+
+
+def _without_command(flags: list[str], commands: Mapping[str, Command]) -> int:
+    if {"-V", "--version"} & set(flags):
+        _print(f"hostkit {__version__}")
+    elif {"-l", "--list"} & set(flags):
+        _print(listing(commands))
+    elif not flags or {"-h", "--help"} & set(flags):
+        _print(general_help(commands))
+    else:
+        raise UsageError(
+            f"no command, only {flags[0]}",
+            hint=_GONE.get(flags[0], "hostkit --list names the commands"),
+        )
+    return 0
+
+
+def _refuse(error: UsageError, argv: list[str]) -> int:
+    """Say what is wrong with the command line, as a document where one is asked for, and return the exit code."""
+    if any(word == "--json" or re.fullmatch("-[a-z]*j[a-z]*", word) for word in argv):
+        print_document(error.document())
+    elif sys.stderr is not None:
+        sys.stderr.write(f"hostkit: {harmless(str(error))}\n")
+    return error.exit_code
+
+
+def _print(text: str) -> None:
+    print(text, flush=True)  # noqa: T201
+
+
+def _complete(argv: list[str], commands: Mapping[str, Command]) -> int:
+    from invoke.program import Program
+
+    from hostkit.tasks.namespace import collection
+
+    program = Program(namespace=collection(commands), name="hostkit", binary="hostkit", version=__version__)
+    program.run(["hostkit", *argv])
+    return 0

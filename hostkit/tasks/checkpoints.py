@@ -13,7 +13,11 @@ ALL_LINES = 100_000  # of the log's tail, in which a resume may be told of
 
 
 @command(
-    "checkpoints", help={"run": "the run's name in the inventory (default: the only one)"}, multiplexed=True
+    "checkpoints",
+    help={"run": "the run's name in the inventory (default: the only one)"},
+    positional=("run",),
+    examples=("checkpoints", "checkpoints drafter --json"),
+    multiplexed=True,
 )
 def checkpoints(session: Session, run: str | None = None) -> Outcome:
     """List a run's checkpoints: each with its attempt, whole or not and why; the latest, what goes next, the best.

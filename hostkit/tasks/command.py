@@ -1,7 +1,7 @@
-"""A command: one function that returns an Outcome, wrapped as an Invoke task with the flags that all share.
+"""A command: one function that returns an Outcome, with its flags, its help and the flags that all share.
 
 A command's exit code, its `--json` document and its errors come about here and nowhere else. Nothing
-heavy is imported before a command runs, so that `invoke --list` stays as quick as Invoke itself.
+heavy is imported before a command runs, Invoke included: its first words are on the terminal at once.
 """
 
 from __future__ import annotations
@@ -11,39 +11,19 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from invoke.exceptions import Exit
-from invoke.tasks import Task
-
-from hostkit.errors import CannotCreateError, HostkitError, Interrupted, UsageError
+from hostkit.errors import CannotCreateError, HostkitError, Interrupted
 from hostkit.sanitize import harmless
 from hostkit.strictjson import dumps
-from hostkit.tasks.streams import mend, silence_stdout
+from hostkit.tasks.session import Session
+from hostkit.tasks.streams import harden_streams, reader_gone, silence_stdout
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from hostkit.inventory import Inventory
-    from hostkit.transport.connections import Connections
-
-_SHARED = {
-    "json": (False, "print one JSON document on stdout; progress and logs go to stderr"),
-    "quiet": (False, "no progress, and no text when all is well"),
-    "inventory": (
-        None,
-        "inventory file (default: $HOSTKIT_INVENTORY, ./inventory/fleet.yaml, your config directory)",
-    ),
-    "here": (None, "inventory name of the host that this machine is; routes through it get shorter"),
-    "timeout": (None, "budget of the whole command, such as 30s or 2m"),
-    "debug": (False, "show where an error came from"),
-}
-_ACTING = {
-    "dry_run": (False, "print the plan and touch nothing"),
-    "yes": (False, "changes nothing here: no command asks before it acts"),
-}
+__all__ = ["Command", "Flag", "Outcome", "Session", "command", "print_document"]
 
 
 @dataclass(frozen=True)
@@ -55,98 +35,101 @@ class Outcome:
     render: Callable[[Console], None] | None = None
 
 
-class Session:
-    """One command's flags, and the inventory and connections that it opens when it needs them."""
+@dataclass(frozen=True)
+class Flag:
+    """One flag. Its kind (bool, int, str) is that of its default; a flag without a default is required."""
 
-    def __init__(self, flags: dict[str, Any], multiplexed: bool = False) -> None:
-        self.multiplexed = multiplexed
-        self.json: bool = flags["json"]
-        self.quiet: bool = flags["quiet"]
-        self.debug: bool = flags["debug"]
-        self.here: str | None = flags["here"]
-        self.dry_run: bool = flags.get("dry_run", False)
-        self.yes: bool = flags.get("yes", False)
-        self.timeout: float | None = _seconds(flags["timeout"])
-        self._inventory_flag: str | None = flags["inventory"]
+    name: str  # as a Python name: dry_run is --dry-run
+    help: str
+    default: Any = None
+    short: str | None = None
+    required: bool = False
 
     @property
-    def inventory_named(self) -> bool:
-        """Whether --inventory was given."""
-        return self._inventory_flag is not None
+    def kind(self) -> type:
+        return str if self.default is None else type(self.default)
 
-    @cached_property
-    def inventory_path(self) -> Path:
-        from hostkit.inventory import find
+    @property
+    def long(self) -> str:
+        return "--" + self.name.replace("_", "-")
 
-        return find(Path(self._inventory_flag) if self._inventory_flag else None)
 
-    @cached_property
-    def inventory(self) -> Inventory:
-        from hostkit.inventory import load
+SHARED = (
+    Flag("json", "print one JSON document on stdout; progress and logs go to stderr", False, "j"),
+    Flag("quiet", "no progress, and no text when all is well", False, "q"),
+    Flag(
+        "inventory",
+        "inventory file (default: $HOSTKIT_INVENTORY, ./inventory/fleet.yaml, your config directory)",
+        short="i",
+    ),
+    Flag("here", "inventory name of the host that this machine is; routes through it get shorter"),
+    Flag("timeout", "time limit of the whole command, such as 30s or 2m", short="t"),
+    Flag("debug", "show a traceback with an error", False),
+)
+DRY_RUN = Flag("dry_run", "print the plan and change nothing", False, "n")
 
-        return load(self.inventory_path)
 
-    @cached_property
-    def connections(self) -> Connections:
-        from hostkit.transport.connections import Connections
+@dataclass(frozen=True)
+class Command:
+    """A command: what it is called, what it takes, and the function that carries it out."""
 
-        if self.here is not None and self.here not in self.inventory.hosts:
-            raise UsageError(
-                f"--here {self.here}: no host of that name",
-                where=str(self.inventory_path),
-                hint="hosts: " + ", ".join(self.inventory.hosts),
-            )
-        return Connections(self.inventory, here=self.here, timeout=self.timeout, multiplexed=self.multiplexed)
+    name: str
+    function: Callable[..., Outcome]
+    flags: tuple[Flag, ...]  # its own; then those that commands share
+    shared: tuple[Flag, ...]
+    positional: tuple[str, ...]  # names of flags that may be given as a bare word too
+    examples: tuple[str, ...]
+    multiplexed: bool
 
-    def choose_run(self, name: str | None) -> str:
-        """Return the run that is meant: the one named, else the only one."""
-        return _choose("run", name, list(self.inventory.runs), self.inventory_path)
+    @property
+    def doc(self) -> str:
+        return inspect.getdoc(self.function) or ""
 
-    def choose_eval(self, name: str | None) -> str:
-        """Return the evaluation that is meant: the one named, else the only one."""
-        return _choose("eval", name, list(self.inventory.evals), self.inventory_path)
+    @property
+    def summary(self) -> str:
+        return self.doc.partition("\n")[0]
 
-    def say(self, text: str) -> None:
-        """Tell the person waiting what goes on, on stderr."""
-        if not self.quiet and sys.stderr is not None:
-            print(harmless(text), file=sys.stderr, flush=True)  # noqa: T201
-
-    def close(self) -> None:
-        if "connections" in self.__dict__:
-            self.connections.close()
+    def __call__(self, **values: Any) -> int:
+        """Carry it out, print its answer, and return its exit code. `values`: each flag by its Python name."""
+        shared = {flag.name: values.pop(flag.name) for flag in self.shared}
+        return _perform(self.function, shared, values, self.multiplexed)
 
 
 def command(
-    name: str, *, help: dict[str, str] | None = None, acts: bool = False, multiplexed: bool = False
-) -> Callable[[Callable[..., Outcome]], Task[Any]]:
-    """Make an Invoke task of a function `(session, ...) -> Outcome`. `acts`: it takes --dry-run and --yes.
+    name: str,
+    *,
+    help: dict[str, str] | None = None,
+    positional: tuple[str, ...] = (),
+    examples: tuple[str, ...] = (),
+    acts: bool = False,
+    multiplexed: bool = False,
+) -> Callable[[Callable[..., Outcome]], Command]:
+    """Make a command of a function `(session, ...) -> Outcome`. `acts`: it takes --dry-run.
 
+    `help`: a text for each flag, and for shared flags of its own such as `yes`. `positional`: flags that may be
+    given as a bare word; required ones always may. `examples`: command lines without the leading `hostkit`.
     `multiplexed`: it asks a host more than once, see `Connections`.
     """
-    shared = _SHARED | (_ACTING if acts else {})
+    texts = dict(help or {})
 
-    def wrap(function: Callable[..., Outcome]) -> Task[Any]:
-        own = list(inspect.signature(function).parameters.values())[1:]
-
-        def body(_context: object, **values: Any) -> None:
-            flags = {key: values.pop(key) for key in shared}
-            code = _perform(function, flags, values, multiplexed)
-            if code:
-                raise Exit(code=code)
-
-        keyword = inspect.Parameter.KEYWORD_ONLY
-        body.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-            [
-                inspect.Parameter("_context", inspect.Parameter.POSITIONAL_OR_KEYWORD),
-                *(parameter.replace(kind=keyword) for parameter in own),
-                *(inspect.Parameter(key, keyword, default=default) for key, (default, _) in shared.items()),
-            ]
-        )
-        body.__doc__ = function.__doc__
-        body.__name__ = function.__name__
-        texts = {key: text for key, (_, text) in shared.items()} | (help or {})
-        return Task(
-            body, name=name, auto_shortflags=False, help={k.replace("_", "-"): v for k, v in texts.items()}
+    def wrap(function: Callable[..., Outcome]) -> Command:
+        flags = []
+        for parameter in list(inspect.signature(function).parameters.values())[1:]:
+            required = parameter.default is inspect.Parameter.empty
+            default = None if required else parameter.default
+            flags.append(Flag(parameter.name, texts.pop(parameter.name), default, required=required))
+        own = tuple(
+            Flag(key, text, False, key[0]) for key, text in texts.items()
+        )  # `yes`, read by the session
+        required_names = tuple(flag.name for flag in flags if flag.required)
+        return Command(
+            name=name,
+            function=function,
+            flags=tuple(flags),
+            shared=own + ((DRY_RUN,) if acts else ()) + SHARED,
+            positional=required_names + positional,
+            examples=examples,
+            multiplexed=multiplexed,
         )
 
     return wrap
@@ -155,7 +138,7 @@ def command(
 def _perform(
     function: Callable[..., Outcome], flags: dict[str, Any], values: dict[str, Any], multiplexed: bool
 ) -> int:
-    mend()
+    harden_streams()
     outcome: Outcome | None = None
     try:
         session = Session(flags, multiplexed)
@@ -174,23 +157,19 @@ def _perform(
                 where="standard output",
                 hint="free some space, or write it elsewhere; the command itself was carried out",
             ) from error
-    except BrokenPipeError:  # the reader of our output has gone: `hostkit … | head`
-        silence_stdout()
-        return outcome.exit if outcome is not None else 0
     except KeyboardInterrupt:
-        return _fail(Interrupted("interrupted", hint="the same command again goes on where it can"), flags)
+        return _fail(Interrupted("interrupted", hint="run the same command to resume"), flags)
     except HostkitError as error:
         return _fail(error, flags)
-    except Exception as error:
-        if flags["debug"]:
-            raise
+    except Exception as error:  # noqa: BLE001  (told as an internal error, with its exit code)
+        if isinstance(error, BrokenPipeError) and reader_gone():  # of our own output: `hostkit … | head`
+            silence_stdout()
+            return outcome.exit if outcome is not None else 0
         where = f"{type(error).__name__} in {_origin(error)}"
-        return _fail(
-            HostkitError(
-                str(error) or "no message", where=where, hint="a fault of hostkit's own; --debug shows more"
-            ),
-            flags,
-        )
+        hint = "internal error; please report it" + ("" if flags["debug"] else " (--debug shows a traceback)")
+        internal = HostkitError(str(error) or "no message", where=where, hint=hint)
+        internal.__cause__ = error
+        return _fail(internal, flags)
     return outcome.exit
 
 
@@ -223,7 +202,7 @@ def print_document(document: dict[str, Any]) -> None:
     try:
         text.encode(encoding)
     except UnicodeEncodeError:
-        text = "".join(one if one.isascii() else json.dumps(one)[1:-1] for one in text)
+        text = "".join(char if char.isascii() else json.dumps(char)[1:-1] for char in text)
     print(text)  # noqa: T201
 
 
@@ -236,30 +215,3 @@ def _origin(error: BaseException) -> str:
         if trace is not None
         else "hostkit"
     )
-
-
-def _seconds(text: str | None) -> float | None:
-    if text is None:
-        return None
-    from hostkit.inventory.units import seconds
-
-    try:
-        return seconds(text)
-    except ValueError as error:
-        raise UsageError(f"--timeout: {error}") from error
-
-
-def _choose(what: str, name: str | None, names: list[str], where: Path) -> str:
-    if name is not None:
-        if name in names:
-            return name
-        raise UsageError(
-            f"no {what} is called {name!r}",
-            where=str(where),
-            hint=f"{what}s: " + (", ".join(names) or "none"),
-        )
-    if len(names) == 1:
-        return names[0]
-    if not names:
-        raise UsageError(f"the inventory has no {what}s", where=str(where), hint=f"add one under `{what}s:`")
-    raise UsageError(f"which {what}?", where=str(where), hint=f"--{what} with one of: " + ", ".join(names))

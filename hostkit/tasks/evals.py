@@ -23,6 +23,8 @@ if TYPE_CHECKING:
         "ignore_run": "let the training's state not count in the exit code",
         "yes": "begin also where nothing keeps the evaluation's CPU use away from the run",
     },
+    positional=("eval",),
+    examples=("eval-latest --dry-run", "eval-latest drafter --quick"),
     acts=True,
     multiplexed=True,
 )

@@ -19,12 +19,10 @@ if TYPE_CHECKING:
         "check": "only say whether the file is sound",
         "schema": "print the JSON schema of the format, for editors",
     },
+    examples=("inventory --check", "inventory --schema --json"),
 )
 def inventory(session: Session, check: bool = False, schema: bool = False) -> Outcome:
-    """Check the inventory file, and show it with every default filled in.
-
-    Examples: hostkit inventory --check; hostkit inventory --json; hostkit inventory --schema > schema.json
-    """
+    """Check the inventory file, and show it with every default filled in. No host is contacted."""
     if schema:
         from hostkit.inventory.schema import schema as made
         from hostkit.inventory.schema import schema_text
@@ -48,12 +46,9 @@ def inventory(session: Session, check: bool = False, schema: bool = False) -> Ou
     return Outcome(document, render=lambda console: _show(console, loaded, values, only_check=check))
 
 
-@command("hosts")
+@command("hosts", examples=("hosts", "hosts --here ct129"))
 def hosts(session: Session) -> Outcome:
-    """Say how each host is reached, hop by hop, and what runs there. No host is contacted.
-
-    Example: hostkit hosts --here ct129 shows the routes as ct129 would take them
-    """
+    """Show how each host is reached, hop by hop, and what runs there. No host is contacted."""
     from hostkit.errors import ConfigError
     from hostkit.transport.route import Route
 

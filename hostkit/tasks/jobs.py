@@ -19,11 +19,16 @@ _WORD = re.compile(r"[0-9a-f]{4,16}(-[1-9][0-9]*)?")
 _LINE_BYTES = 400  # asked for each line of a log; longer lines are cut
 AT_ONCE = 16  # hosts asked at the same time
 
-_JOB = "the job's id, or enough of its beginning (the word after the command); ID-2 is its second attempt"
+_JOB = "the job's id, or enough of its beginning; ID-2 is its second attempt"
 _HOST = "the job's host (default: every host that an evaluation names)"
 
 
-@command("job-list", help={"host": "only this host (default: every host that an evaluation names)"})
+@command(
+    "job-list",
+    help={"host": "only this host (default: every host that an evaluation names)"},
+    positional=("host",),
+    examples=("job-list", "job-list ct129 --json"),
+)
 def job_list(session: Session, host: str | None = None) -> Outcome:
     """List the jobs of each host, oldest first: what each is, how it stands or ended, and why.
 
@@ -53,14 +58,12 @@ def job_list(session: Session, host: str | None = None) -> Outcome:
         "lines": "how many of the last lines to show (default: 50)",
         "err": "show standard error instead of standard output",
     },
+    examples=("job-log 3f9c --lines 200", "job-log 3f9c --err"),
 )
 def job_log(
     session: Session, job: str, host: str | None = None, lines: int = 50, err: bool = False
 ) -> Outcome:
-    """Show how a job stands, and the last lines that it wrote. Nothing is followed, nothing is left behind.
-
-    Example: hostkit job-log 3f9c --lines 200
-    """
+    """Show how a job stands, and the last lines that it wrote. Nothing is followed, nothing is left behind."""
     from hostkit.jobs import tail
 
     if not 0 < lines <= 10_000:
@@ -93,11 +96,14 @@ def job_log(
     return Outcome(document, render=render)
 
 
-@command("job-cancel", help={"job": _JOB, "host": _HOST}, acts=True)
+@command(
+    "job-cancel",
+    help={"job": _JOB, "host": _HOST},
+    examples=("job-cancel 3f9c --dry-run", "job-cancel 3f9c-2 --host ct129"),
+    acts=True,
+)
 def job_cancel(session: Session, job: str, host: str | None = None) -> Outcome:
     """End a job: its own process group, by the identity that was recorded when it began, and no other.
-
-    Example: hostkit job-cancel 3f9c --dry-run
 
     Exit code: 0 it is over (also if it was before); 1 it is, and a run there is no longer the process that it was.
     """
@@ -193,10 +199,9 @@ def _runs_beside(session: Session, host: str) -> list[TrainStatus]:
 def _find(session: Session, word: str, host: str | None) -> JobState:
     """Return the one job that `word` means. A bare id is its newest attempt."""
     if not _WORD.fullmatch(word):
-        hint = "4 to 16 hexadecimal digits, and -N for an attempt; see job-list"
-        if word in ("-h", "--help"):
-            hint = "`--help` goes before the command"
-        raise UsageError(f"{word!r} is no job id", hint=hint)
+        raise UsageError(
+            f"{word!r} is no job id", hint="4 to 16 hexadecimal digits, and -N for an attempt; see job-list"
+        )
     jobs, failed = _everywhere(session, host)
     start, _, attempt = word.partition("-")
     fitting: dict[tuple[str, str], JobState] = {}

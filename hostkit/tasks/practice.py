@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     help={
         "keep": "leave the fleet up afterwards, and print what can be done with it",
         "down": "end and remove the fleets that were left up (with --inventory FILE: that one)",
-        "tour": "show the commands at work (--no-tour: only bring the fleet up; with --keep)",
+        "tour": "with --keep: only bring the fleet up, and show nothing",
     },
+    examples=("practice", "practice --keep --no-tour"),
 )
 def practice(session: Session, keep: bool = False, down: bool = False, tour: bool = True) -> Outcome:
     """Try hostkit on a fleet of its own: SSH servers on loopback, a container, a real small training.

@@ -35,6 +35,8 @@ GOING = "a copy that has begun reads it to its end all the same, one that is cut
         "rate": "bytes a second at most, such as 50MB (default: as fast as idle priority gives)",
         "trim": "of a storage that the tensors view in part, only that part",
     },
+    positional=("run",),
+    examples=("stage --dry-run", "stage drafter --step 4000 --to ct129 --folder /root/checkpoints"),
     acts=True,
     multiplexed=True,
 )
@@ -53,7 +55,7 @@ def stage(
 ) -> Outcome:
     """Copy a checkpoint to where it is read: proven whole there, and under its final name only then.
 
-    The same command again goes on where it was cut, or finds it staged. Example: hostkit stage --dry-run
+    The same command again goes on where it was cut, or finds it staged.
     """
     from hostkit.errors import CannotCreateError, UsageError
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import os
+import select
 import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-__all__ = ["mend", "silence_stdout"]
+__all__ = ["harden_streams", "reader_gone", "silence_stdout"]
 
 
 class _Unheard(io.FileIO):
@@ -24,7 +25,7 @@ class _Unheard(io.FileIO):
             return size
 
 
-def mend() -> None:
+def harden_streams() -> None:
     """Open closed standard streams on /dev/null; let no character be refused, nor a word on stderr end a command."""
     for number, (stream, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         if getattr(sys, stream) is None:
@@ -44,6 +45,13 @@ def mend() -> None:
             write_through=True,
             line_buffering=True,
         )
+
+
+def reader_gone() -> bool:
+    """Whether what reads our standard output has gone."""
+    poll = select.poll()
+    poll.register(1, select.POLLOUT)
+    return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
 
 
 def silence_stdout() -> None:

@@ -21,6 +21,8 @@ AT_ONCE = 16  # hosts asked at the same time
         "run": "the run's name in the inventory (default: every run)",
         "lines": "how many of the log's last lines to show (default: 12)",
     },
+    positional=("run",),
+    examples=("train-status", "train-status drafter --lines 40"),
 )
 def train_status(session: Session, run: str | None = None, lines: int = 12) -> Outcome:
     """Say of one run, or of all, whether it lives and moves: verdict, evidence, step, rate, newest checkpoint.

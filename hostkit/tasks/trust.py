@@ -16,14 +16,16 @@ if TYPE_CHECKING:
         "host": "inventory name of the hop whose key is to be trusted",
         "fingerprint": "SHA256:… as read on the machine itself (ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub)",
     },
+    examples=(
+        "host-trust ct129 --fingerprint SHA256:kVvQ6l0pVtH9XyZ2i1nGm8cR5sT4uW7aB3dE6fJ0hLM --dry-run",
+        "host-trust ct129 SHA256:kVvQ6l0pVtH9XyZ2i1nGm8cR5sT4uW7aB3dE6fJ0hLM",
+    ),
     acts=True,
 )
 def host_trust(session: Session, host: str, fingerprint: str) -> Outcome:
     """Trust a host's key, if the key that it offers has the fingerprint that you read on the machine itself.
 
     The hops before it are verified as always. The key is written to hostkit's own known_hosts, never to yours.
-
-    Example: hostkit host-trust ct129 --fingerprint SHA256:…
     """
     from hostkit.transport.host_trust import accept
 

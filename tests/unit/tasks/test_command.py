@@ -12,15 +12,16 @@ import pytest
 
 PRELUDE = """
 import sys
-from invoke.collection import Collection
-from hostkit.program import Hostkit
+from hostkit.program import run
 from hostkit.errors import *
 from hostkit.tasks.command import Outcome, command
 
-@command("look", help={"what": "what to look at"}, acts=True)
+@command("look", help={"what": "what to look at", "number": "how many"}, positional=("what",), examples=("look",),
+         acts=True)
 def look(session, what="nothing", number=1):
     '''Look at something.'''
     session.say("looking")
+    if what == "pipe": raise BrokenPipeError(32, "Broken pipe")
     if what == "fault": raise ZeroDivisionError("by zero")
     if what == "gone": raise UnreachableError("no answer \\x1b[31m", hop="pve", hops_reached=("ct129",), hint="ping it")
     if what == "config": raise ConfigError("2 faults", where="fleet.yaml", faults=("line 1: a", "line 2: b"))
@@ -28,8 +29,7 @@ def look(session, what="nothing", number=1):
     return Outcome({"schema": "x/1", "what": what}, exit=2 if what == "bad" else 0,
                    render=lambda console: console.print("seen: [red]" + what))
 
-space = Collection(); space.add_task(look)
-Hostkit(namespace=space, name="hostkit", binary="hostkit", version="1").run()
+sys.exit(run(sys.argv[1:], {"look": look}))
 """
 
 
@@ -99,8 +99,16 @@ def test_every_fault_of_a_file_is_shown():
     assert b"line 1: a" in shown and b"line 2: b" in shown
 
 
-def test_debug_shows_where_a_fault_came_from():
-    assert b"ZeroDivisionError" in run("look", "--what", "fault", "--debug").stderr
+def test_debug_shows_where_a_fault_came_from_and_changes_neither_exit_code_nor_document():
+    done = run("look", "--what", "fault", "--debug", "--json")
+    assert b"ZeroDivisionError" in done.stderr and b"Traceback" in done.stderr
+    assert (done.returncode, json.loads(done.stdout)["exit"]) == (70, 70)
+
+
+def test_a_broken_pipe_within_a_command_is_an_internal_error():
+    done = run("look", "pipe")
+    assert (done.returncode, done.stdout) == (70, b"")
+    assert b"BrokenPipeError" in done.stderr and b"please report it" in done.stderr
 
 
 @pytest.mark.report("h9")
@@ -151,7 +159,7 @@ def test_an_interrupt_while_python_still_imports_is_one_too():
 import sys
 class Stop:
     def find_spec(self, name, path=None, target=None):
-        if name.startswith("invoke"):
+        if name.startswith("hostkit.tasks"):
             raise KeyboardInterrupt
 sys.meta_path.insert(0, Stop())
 from hostkit.cli import main
@@ -191,6 +199,42 @@ def test_a_reader_of_a_help_text_that_goes_away_is_no_error(argv):
     assert (done.returncode, done.stderr) == (0, b"")
 
 
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["look", "--number", "x"], "--number: 'x' is not a whole number"),
+        (["look", "--what"], "--what: expected one argument"),
+        (["look", "a", "b"], "unexpected argument 'b'"),
+        (["look", "--waht", "x"], "look has no flag --waht (did you mean --what?)"),
+        (["look", "--yes"], "look has no flag --yes (no command asks before it acts"),
+        (["--json-lines", "look"], "look has no flag --json-lines"),
+        (["--quiet"], "no command, only --quiet"),
+    ],
+)
+def test_a_wrong_command_line_is_told_in_the_words_of_hostkit(argv, message):
+    done = run(*argv)
+    assert (done.returncode, done.stdout) == (64, b"")
+    assert message in done.stderr.decode()
+    for foreign in ("invalid literal", "Argument:", "core-opts", "usage:"):
+        assert foreign not in done.stderr.decode()
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["look", "bad", "--json"],
+        ["--json", "look", "bad"],
+        ["-j", "look", "--what", "bad"],
+        ["--timeout", "30s", "look", "-j", "bad"],
+        ["-qjt", "30s", "look", "bad"],
+        ["--inventory=none.yaml", "-n", "look", "bad", "-j"],
+    ],
+)
+def test_shared_flags_may_stand_before_the_command_and_the_main_word_needs_no_flag(argv):
+    done = run(*argv)
+    assert (done.returncode, json.loads(done.stdout)["what"]) == (2, "bad")
+
+
 def test_invokes_own_dry_run_is_refused_since_no_command_would_heed_it():
     done = run("--dry", "look")
     assert done.returncode == 64
@@ -199,15 +243,23 @@ def test_invokes_own_dry_run_is_refused_since_no_command_would_heed_it():
 
 def test_flags_are_explained():
     shown = run("--help", "look").stdout.decode()
+    assert shown == run("look", "--help").stdout.decode()
+    assert shown.startswith("Usage: hostkit look [WHAT] [FLAGS]\n")
+    assert shown.endswith("Examples:\n  hostkit look\n")
+    for foreign in ("Docstring", "core-opts", "other tasks here"):
+        assert foreign not in shown
     assert "--dry-run" in shown and "what to look at" in shown and "Look at something." in shown
 
 
 def test_listing_commands_imports_nothing_heavy():
-    code = "import sys; from hostkit.tasks.namespace import namespace; print(sorted(sys.modules))"
+    code = (
+        "import sys; from hostkit.program import run; from hostkit.tasks.catalogue import commands;"
+        "run(['--list'], commands); print(sorted(sys.modules))"
+    )
     loaded = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, check=True, timeout=60
     ).stdout.decode()
-    for heavy in ("fabric", "paramiko", "pydantic", "rich", "torch", "asyncssh"):
+    for heavy in ("invoke", "yaml", "asyncio", "fabric", "paramiko", "pydantic", "rich", "torch", "asyncssh"):
         assert f"'{heavy}'" not in loaded
 
 

@@ -13,8 +13,7 @@ import pytest
 
 CODE = """
 import pathlib, sys
-from invoke.collection import Collection
-from hostkit.program import Hostkit
+from hostkit.program import run
 from hostkit.tasks.command import Outcome, command
 
 @command("work", acts=True)
@@ -26,8 +25,7 @@ def work(session):
     session.say("done")
     return Outcome({"schema": "x/1"}, exit=5)
 
-argv = ["hostkit", "work", "--json"]
-Hostkit(namespace=Collection(work), name="hostkit", binary="hostkit", version="1").run(argv)
+sys.exit(run(["work", "--json"], {"work": work}))
 """
 
 
