@@ -14,7 +14,7 @@ from hostkit.evals.record import Record, UnderWay
 from hostkit.evals.results import EvalResult, dump
 from hostkit.evals.steps import Steps
 from hostkit.inventory.models import Inventory
-from hostkit.liveness.look import look
+from hostkit.liveness.observe import observe
 
 if TYPE_CHECKING:
     from hostkit.liveness.status import TrainStatus
@@ -97,7 +97,7 @@ class Filing:
     def _recheck(self, folder: Path) -> dict[str, Any]:
         """Look at the training once more, and file that with the result."""
         with self.steps.running("recheck") as step:
-            after = look(self.connections, self.inventory, self.inventory.evals[self.name].run).document()
+            after = observe(self.connections, self.inventory, self.inventory.evals[self.name].run).document()
             live = after["step"]["live"]
             step.words = after["verdict"] + (f", step {live}" if live is not None else "")
             add_later(folder, AFTER, dump(after))

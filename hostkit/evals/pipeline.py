@@ -41,7 +41,7 @@ from hostkit.formatting import size
 from hostkit.inventory.models import Inventory
 from hostkit.jobs import JobSpec, JobState, Need, Protected, check, inspect, launch, list_jobs, protect
 from hostkit.journal import Journal
-from hostkit.liveness.look import look
+from hostkit.liveness.observe import observe
 from hostkit.plan import Plan
 from hostkit.staging.timing import EVENT, took
 
@@ -238,7 +238,7 @@ class Pipeline:
 
     def _find(self, kept: Record | None) -> tuple[TrainStatus, Candidate, Record | None]:
         with self.steps.running("find") as step:
-            status = look(self.connections, self.inventory, self.evaluation.run)
+            status = observe(self.connections, self.inventory, self.evaluation.run)
             if kept is not None:
                 candidate = Candidate.model_validate(kept.candidate)
                 step.words = f"going on with step {candidate.step}, begun {kept.started_at}"
@@ -385,7 +385,7 @@ class Pipeline:
                 hint="the same command without --attach goes on with it, or says what is wrong",
             )
         with self.steps.running("find") as step:
-            status = look(self.connections, self.inventory, self.evaluation.run)
+            status = observe(self.connections, self.inventory, self.evaluation.run)
             step.words = f"step {record.candidate['step']}, by the command that was followed"
         return self._filing().again(
             entry, status, record.candidate, record, "done by the command that was followed"

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict
 
 from hostkit.formatting import age, moment, size
-from hostkit.inventory.models import Run
-from hostkit.liveness.logs import LogReading
-from hostkit.liveness.progress import Progress
-from hostkit.liveness.readings import SKEW, ProcessFacts, Reading
-from hostkit.liveness.seen import Seen
+from hostkit.liveness.observation import Observation
+from hostkit.liveness.readings import SKEW
 
 INODES = 16  # a save makes a folder and a few files
 
@@ -31,38 +27,19 @@ class Finding(BaseModel):
         return {"kind": self.kind, "severity": self.severity, "text": self.text, "try": self.advice}
 
 
-@dataclass(frozen=True)
-class Look:
-    """All that findings and verdict are made of. `here`: this machine's clock when the far one was read."""
-
-    run: Run
-    reading: Reading
-    log: LogReading
-    progress: Progress
-    main: ProcessFacts | None
-    seen: Seen | None
-    here: float | None = None
-    here_within: float = 0.0  # half the round trip: the moment of the reading is known this well
-
-    @property
-    def log_age(self) -> float | None:
-        mtime = self.reading.run.log.mtime
-        return None if mtime is None else self.reading.clock.files - mtime
-
-
-def findings(look: Look) -> list[Finding]:
+def findings(observation: Observation) -> list[Finding]:
     """Return every finding, the gravest first."""
-    found = [*_clocks(look), *_log(look), *_pidfile(look)]
-    if look.main is not None:
-        found += [*_overdue(look), *_room(look), *_gpus(look), *_restarted(look)]
+    found = [*_clocks(observation), *_log(observation), *_pidfile(observation)]
+    if observation.main is not None:
+        found += [*_overdue(observation), *_room(observation), *_gpus(observation), *_restarted(observation)]
     return sorted(found, key=lambda one: -one.severity)
 
 
-def _clocks(look: Look) -> Iterator[Finding]:
-    clock = look.reading.clock
-    if look.here is not None:
-        ahead = clock.wall - look.here
-        if abs(ahead) > SKEW + look.here_within:
+def _clocks(observation: Observation) -> Iterator[Finding]:
+    clock = observation.reading.clock
+    if observation.here is not None:
+        ahead = clock.wall - observation.here
+        if abs(ahead) > SKEW + observation.here_within:
             way = "ahead of" if ahead > 0 else "behind"
             yield Finding(
                 kind="clock-skew",
@@ -79,7 +56,7 @@ def _clocks(look: Look) -> Iterator[Finding]:
             f"its kernel dates files {moment(clock.kernel)}",
             advice="look for libfaketime (LD_PRELOAD, /etc/ld.so.preload) on the host",
         )
-    log_age = look.log_age
+    log_age = observation.log_age
     if log_age is not None and log_age < -SKEW:
         yield Finding(
             kind="clock-skew",
@@ -87,7 +64,7 @@ def _clocks(look: Look) -> Iterator[Finding]:
             text=f"clock skew: the log is dated {age(-log_age)} in the future, so its age says nothing",
             advice="was the host's clock set back, or the file touched? compare `date` with `stat` of the log there",
         )
-    newest = look.progress.newest
+    newest = observation.progress.newest
     if newest is not None and newest.age is not None and newest.age < -SKEW:
         yield Finding(
             kind="clock-skew",
@@ -97,9 +74,9 @@ def _clocks(look: Look) -> Iterator[Finding]:
         )
 
 
-def _log(look: Look) -> Iterator[Finding]:
-    log = look.reading.run.log
-    if look.main is not None and (log.deleted or log.rotated or log.renamed):
+def _log(observation: Observation) -> Iterator[Finding]:
+    log = observation.reading.run.log
+    if observation.main is not None and (log.deleted or log.rotated or log.renamed):
         what = (
             f"renamed to {log.renamed}"
             if log.renamed
@@ -114,7 +91,7 @@ def _log(look: Look) -> Iterator[Finding]:
             advice="rotate with copytruncate, or have the trainer open its log anew; a deleted log is lost at its end",
         )
     newer = [one for one in log.others if log.mtime is None or one.mtime > log.mtime + 60]
-    if look.main is not None and log.origin == "inventory" and log.held is False and newer:
+    if observation.main is not None and log.origin == "inventory" and log.held is False and newer:
         yield Finding(
             kind="log-not-the-process's",
             severity=1,
@@ -123,8 +100,8 @@ def _log(look: Look) -> Iterator[Finding]:
         )
 
 
-def _pidfile(look: Look) -> Iterator[Finding]:
-    pidfile = look.reading.run.pidfile
+def _pidfile(observation: Observation) -> Iterator[Finding]:
+    pidfile = observation.reading.run.pidfile
     if pidfile is not None and not pidfile.valid:
         yield Finding(
             kind="pidfile-invalid",
@@ -134,24 +111,25 @@ def _pidfile(look: Look) -> Iterator[Finding]:
         )
 
 
-def _overdue(look: Look) -> Iterator[Finding]:
+def _overdue(observation: Observation) -> Iterator[Finding]:
     """A save is overdue when the first one missing was due longer than `save` ago, and the process has lived so long.
 
     Without a rate its lateness is not known: then two missing saves are needed.
     """
-    checkpoints, progress = look.run.checkpoints, look.progress
-    if checkpoints is None or not checkpoints.every or progress.live is None or look.main is None:
+    checkpoints, progress = observation.run.checkpoints, observation.progress
+    if checkpoints is None or not checkpoints.every or progress.live is None or observation.main is None:
         return
     every, saved = checkpoints.every, progress.saved
     last = progress.live // every * every
-    if last <= 0 or (saved is not None and saved >= last - 1) or look.reading.run.checkpoints.error:
+    if last <= 0 or (saved is not None and saved >= last - 1) or observation.reading.run.checkpoints.error:
         return
     first = every if saved is None else min(last, ((saved + 1) // every + 1) * every)
-    life = look.reading.age(look.main)
+    life = observation.reading.age(observation.main)
     if progress.newest is not None and progress.newest.age is not None:
         life = min(life, progress.newest.age)  # it cannot be later than the last save is old
     late = min(life, (progress.live - first) / progress.rate) if progress.rate else None
-    if life <= look.run.timeouts.save or (first == last if late is None else late <= look.run.timeouts.save):
+    limit = observation.run.timeouts.save
+    if life <= limit or (first == last if late is None else late <= limit):
         return
     why = f", {age(late)} ago" if late is not None else ""
     has = (
@@ -171,14 +149,20 @@ def _overdue(look: Look) -> Iterator[Finding]:
     )
 
 
-def _room(look: Look) -> Iterator[Finding]:
-    saves = look.reading.run.checkpoints
+def _room(observation: Observation) -> Iterator[Finding]:
+    saves = observation.reading.run.checkpoints
     sizes = [
-        save.candidate.size for save in look.progress.saves if save.candidate.complete and save.candidate.size
+        save.candidate.size
+        for save in observation.progress.saves
+        if save.candidate.complete and save.candidate.size
     ]
     if saves.space is None:
         return
-    free = saves.space.free_root if look.main is not None and look.main.uid == 0 else saves.space.free
+    free = (
+        saves.space.free_root
+        if observation.main is not None and observation.main.uid == 0
+        else saves.space.free
+    )
     if sizes and free < sizes[0]:
         yield Finding(
             kind="save-will-not-fit",
@@ -195,10 +179,10 @@ def _room(look: Look) -> Iterator[Finding]:
         )
 
 
-def _gpus(look: Look) -> Iterator[Finding]:
-    gpus = look.reading.gpus
+def _gpus(observation: Observation) -> Iterator[Finding]:
+    gpus = observation.reading.gpus
     there = {one.get("index") for one in gpus.each}
-    lost = [number for number in look.run.gpus if str(number) not in there]
+    lost = [number for number in observation.run.gpus if str(number) not in there]
     if gpus.state == "read" and lost:
         yield Finding(
             kind="gpu-lost",
@@ -208,22 +192,29 @@ def _gpus(look: Look) -> Iterator[Finding]:
         )
 
 
-def _restarted(look: Look) -> Iterator[Finding]:
-    seen, main = look.seen, look.main
-    if seen is None or seen.identity is None or main is None or look.reading.identity(main) == seen.identity:
+def _restarted(observation: Observation) -> Iterator[Finding]:
+    last, main = observation.last, observation.main
+    if (
+        last is None
+        or last.identity is None
+        or main is None
+        or observation.reading.identity(main) == last.identity
+    ):
         return
-    if seen.identity.pid in {
-        one.pid for one in look.reading.run.processes if look.reading.identity(one) == seen.identity
+    if last.identity.pid in {
+        one.pid
+        for one in observation.reading.run.processes
+        if observation.reading.identity(one) == last.identity
     }:
         return
-    gone, come = [w for w in seen.argv if w not in main.argv], [w for w in main.argv if w not in seen.argv]
+    gone, come = [w for w in last.argv if w not in main.argv], [w for w in main.argv if w not in last.argv]
     difference = "with the same arguments"
     if gone or come:
         difference = f"arguments gone: {' '.join(gone) or 'none'}; new: {' '.join(come) or 'none'}"
-    began = age(look.reading.age(main))
+    began = age(observation.reading.age(main))
     yield Finding(
         kind="restarted",
         severity=1,
-        text=f"RESTARTED: process {seen.identity.pid} is now {main.pid}, begun {began} ago, {difference}",
+        text=f"RESTARTED: process {last.identity.pid} is now {main.pid}, begun {began} ago, {difference}",
         advice="find out what ended the earlier attempt; checkpoints above the live step are left over from it",
     )

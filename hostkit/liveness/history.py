@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from hostkit.directories import state_directory
 from hostkit.errors import CannotCreateError
 from hostkit.inventory.models import Inventory
-from hostkit.liveness.seen import Seen
+from hostkit.liveness.past import PastObservation
 
 
 def place(inventory: Inventory, name: str) -> Path:
@@ -32,15 +32,15 @@ def place(inventory: Inventory, name: str) -> Path:
     return state_directory(create=False) / "liveness" / file
 
 
-def recall(path: Path) -> Seen | None:
+def recall(path: Path) -> PastObservation | None:
     """Return the last look; None where there is none, or none that can be read."""
     try:
-        return Seen.model_validate_json(path.read_bytes())
+        return PastObservation.model_validate_json(path.read_bytes())
     except (OSError, ValidationError):
         return None
 
 
-def remember(path: Path, seen: Seen) -> None:
+def remember(path: Path, seen: PastObservation) -> None:
     """Keep a look, by rename. A place that cannot be written costs the memory, not the answer."""
     with contextlib.suppress(OSError, CannotCreateError):
         state_directory()

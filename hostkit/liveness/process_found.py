@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hostkit.formatting import age
-from hostkit.liveness.findings import Look
 from hostkit.liveness.groups import Group
+from hostkit.liveness.observation import Observation
 from hostkit.liveness.readings import SKEW, ProcessFacts
-from hostkit.liveness.verdicts import DEGRADED, DIVERGED, RUNNING, STALLED, STARTING, UNKNOWN
+from hostkit.liveness.verdict import Verdict
 
 WORKERS_COME = 120.0  # seconds in which a launcher's workers come up
 
@@ -23,17 +23,19 @@ class _Movement:
     undated: tuple[str, ...]
 
 
-def _movement(look: Look, main: ProcessFacts) -> _Movement:
+def _movement(observation: Observation, main: ProcessFacts) -> _Movement:
     signs: list[tuple[float, str]] = []
     undated: list[str] = []
-    life = look.reading.age(main)
-    log = look.reading.run.log
-    dated = [(look.log_age, "the log")] if look.log_age is not None else []
+    life = observation.reading.age(main)
+    log = observation.reading.run.log
+    dated = [(observation.log_age, "the log")] if observation.log_age is not None else []
     if log.held is False:
-        dated += [(look.reading.clock.files - one.mtime, f"its own log {one.path}") for one in log.others]
+        dated += [
+            (observation.reading.clock.files - one.mtime, f"its own log {one.path}") for one in log.others
+        ]
     dated += [
         (save.age, f"checkpoint {save.candidate.step}")
-        for save in look.progress.saves
+        for save in observation.progress.saves
         if save.age is not None
     ]
     for old, what in dated:
@@ -41,68 +43,73 @@ def _movement(look: Look, main: ProcessFacts) -> _Movement:
             undated.append(f"{what} is dated {age(-old)} in the future: its freshness is unknown")
         elif old <= life + 1:
             signs.append((max(0.0, old), what))
-    if look.seen and look.seen.boot is not None and look.seen.identity == look.reading.identity(main):
-        since = look.reading.clock.boot - look.seen.boot
-        if look.log.step is not None and look.seen.step is not None and look.log.step > look.seen.step:
-            signs.append((since, f"step {look.log.step} (it was {look.seen.step} at the last look)"))
-        elif undated and (log.size or 0) > (look.seen.log_size or 0) > 0:
+    step, last = observation.log.step, observation.last
+    if last and last.boot is not None and last.identity == observation.reading.identity(main):
+        since = observation.reading.clock.boot - last.boot
+        if step is not None and last.step is not None and step > last.step:
+            signs.append((since, f"step {step} (it was {last.step} at the last look)"))
+        elif undated and (log.size or 0) > (last.log_size or 0) > 0:
             signs.append((since, "more bytes in the log than at the last look"))
     best = min(signs, default=None)
     return _Movement(best[0] if best else None, best[1] if best else "", tuple(undated))
 
 
-def with_process(look: Look, group: Group) -> tuple[str, tuple[str, ...]]:
+def with_process(observation: Observation, group: Group) -> tuple[Verdict, tuple[str, ...]]:
     assert group.main is not None
-    main, reading, limits = group.main, look.reading, look.run.timeouts
-    life, move = reading.age(main), _movement(look, main)
+    main, reading, limits = group.main, observation.reading, observation.run.timeouts
+    life, move = reading.age(main), _movement(observation, main)
     how = {
         "argv": "",
         "pidfile": " (by its pidfile)",
         "record": " (its title has changed; known by number, start and program)",
     }
-    lives = f"process {main.pid} on {look.run.host} lives, begun {age(life)} ago{how[main.how]}"
-    stepless = look.log.step is None
+    lives = f"process {main.pid} on {observation.run.host} lives, begun {age(life)} ago{how[main.how]}"
+    stepless = observation.log.step is None
     stopped = [one for one in group.all if one.stopped and one.role != "helper"]
-    if look.log.diverged and not stepless:
-        return DIVERGED, (
-            f"the loss is {look.log.loss} at step {look.log.step}",
+    if observation.log.diverged and not stepless:
+        return Verdict.DIVERGED, (
+            f"the loss is {observation.log.loss} at step {observation.log.step}",
             lives,
             *_moves(move, limits.stall),
         )
     count = f"{group.workers} of {group.expected} workers live"
     if group.expected and group.workers < group.expected and (life > WORKERS_COME or not stepless):
         lost = f"{count}" + (f", {_zombies(group)} zombie children" if _zombies(group) else "")
-        return DEGRADED, (lost, lives, *_moves(move, limits.stall))
+        return Verdict.DEGRADED, (lost, lives, *_moves(move, limits.stall))
     workers = (count,) if group.expected and group.expected > 1 else ()
     if stopped:
         who = ", ".join(str(one.pid) for one in stopped)
         how_it_stopped = "traced" if stopped[0].state == "t" else "stopped"
-        return STALLED, (
+        return Verdict.STALLED, (
             f"process {who} is {how_it_stopped} (state {stopped[0].state}): it does nothing until continued",
             lives,
         )
     if move.undated and (move.age is None or move.age > limits.stall):
-        return UNKNOWN, (*move.undated, lives, "no other sign of movement; look again in a minute")
-    if stepless and life <= limits.startup and look.log.loss is None:
-        return STARTING, (lives, f"no step yet; it has until {age(limits.startup)} after its start", *workers)
-    if move.age is None and life > limits.stall and _blind(look):
-        return UNKNOWN, (lives, f"nothing shows whether it moves: {_blind(look)}")
+        return Verdict.UNKNOWN, (*move.undated, lives, "no other sign of movement; look again in a minute")
+    if stepless and life <= limits.startup and observation.log.loss is None:
+        return Verdict.STARTING, (
+            lives,
+            f"no step yet; it has until {age(limits.startup)} after its start",
+            *workers,
+        )
+    if move.age is None and life > limits.stall and _blind(observation):
+        return Verdict.UNKNOWN, (lives, f"nothing shows whether it moves: {_blind(observation)}")
     if move.age is None or move.age > limits.stall:
         old = life if move.age is None else move.age
-        return STALLED, (
+        return Verdict.STALLED, (
             f"nothing has moved for {age(old)} (limit {age(limits.stall)})"
             + (f"; the newest sign is {move.what}" if move.what else " since it began"),
             lives,
-            *_busy(look, main),
+            *_busy(observation, main),
             *workers,
         )
-    steps = ("no step could be read in the log",) if stepless else (f"step {look.log.step}",)
-    return RUNNING, (lives, *_moves(move, limits.stall), *steps, *move.undated, *workers)
+    steps = ("no step could be read in the log",) if stepless else (f"step {observation.log.step}",)
+    return Verdict.RUNNING, (lives, *_moves(move, limits.stall), *steps, *move.undated, *workers)
 
 
-def _blind(look: Look) -> str:
+def _blind(observation: Observation) -> str:
     """Why no movement could have been seen at all; empty where log or checkpoints can be read."""
-    log, saves = look.reading.run.log, look.reading.run.checkpoints
+    log, saves = observation.reading.run.log, observation.reading.run.checkpoints
     if log.mtime is not None or (saves.root and not saves.error):
         return ""
     return (log.error or "no log") + (
@@ -118,21 +125,21 @@ def _zombies(group: Group) -> int:
     return sum(one.zombies for one in group.all)
 
 
-def _busy(look: Look, main: ProcessFacts) -> Iterator[str]:
+def _busy(observation: Observation, main: ProcessFacts) -> Iterator[str]:
     """Words on what a run that does not move is at; load is never a reason to call it running."""
     if main.state == "D":
         yield "it waits in the kernel (state D): a disk, a network file system or a driver that does not answer"
-    seen = look.seen
+    last = observation.last
     if (
-        seen
-        and seen.cpu_ticks is not None
-        and seen.boot is not None
-        and seen.identity == look.reading.identity(main)
+        last
+        and last.cpu_ticks is not None
+        and last.boot is not None
+        and last.identity == observation.reading.identity(main)
     ):
-        elapsed = look.reading.clock.boot - seen.boot
+        elapsed = observation.reading.clock.boot - last.boot
         if elapsed >= 1:
-            used = (main.cpu_ticks - seen.cpu_ticks) / look.reading.clock.hz / elapsed
+            used = (main.cpu_ticks - last.cpu_ticks) / observation.reading.clock.hz / elapsed
             yield f"since the last look it {'spins' if used > 0.5 else 'is idle'} ({100 * used:.0f} % of a core)"
-    use = [f"{one.get('index')}: {one.get('use')} %" for one in look.reading.gpus.each]
+    use = [f"{one.get('index')}: {one.get('use')} %" for one in observation.reading.gpus.each]
     if use:
         yield "GPU use says nothing about progress: " + ", ".join(use)

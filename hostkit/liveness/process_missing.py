@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 
 from hostkit.formatting import age
-from hostkit.liveness.findings import Look
+from hostkit.liveness.observation import Observation
 from hostkit.liveness.readings import SKEW, ProcessFacts
-from hostkit.liveness.verdicts import DEAD, FINISHED, UNKNOWN
+from hostkit.liveness.verdict import Verdict
 
 # these hold a log open, or wait, without being what is logged
 _WRAPPERS = re.compile(
@@ -18,52 +18,52 @@ _WRAPPERS = re.compile(
 _MENTIONS = "only mentions it"  # what the probe says of one that does not run the script
 
 
-def without_process(look: Look) -> tuple[str, tuple[str, ...]]:
-    reading, facts = look.reading, look.reading.run
-    told = tuple(_told(look))
-    doubts = tuple(_doubts(look))
+def without_process(observation: Observation) -> tuple[Verdict, tuple[str, ...]]:
+    reading, facts = observation.reading, observation.reading.run
+    told = tuple(_told(observation))
+    doubts = tuple(_doubts(observation))
     if doubts:
-        return UNKNOWN, (*doubts, *told)
-    newest = min((save.age for save in look.progress.saves if save.age is not None), default=None)
-    if look.log_age is None and newest is None:
+        return Verdict.UNKNOWN, (*doubts, *told)
+    newest = min((save.age for save in observation.progress.saves if save.age is not None), default=None)
+    if observation.log_age is None and newest is None:
         where = [text for text in (facts.log.path, facts.checkpoints.root) if text]
-        return UNKNOWN, (
+        return Verdict.UNKNOWN, (
             "never seen here: no process, and neither a log nor a checkpoint; is the inventory right?",
             *((f"looked at {' and '.join(where)}",) if where else ()),
             *told,
         )
-    done = _finished(look)
+    done = _finished(observation)
     if done:
-        return FINISHED, ("no process of the run is there", done, *told)
-    short = _said_done(look)
-    stall = look.run.timeouts.stall
-    for what, old in (("log", look.log_age), ("newest checkpoint", newest)):
+        return Verdict.FINISHED, ("no process of the run is there", done, *told)
+    short = _said_done(observation)
+    stall = observation.run.timeouts.stall
+    for what, old in (("log", observation.log_age), ("newest checkpoint", newest)):
         if old is None:
             continue
         if old < -SKEW:
-            return UNKNOWN, (
+            return Verdict.UNKNOWN, (
                 f"no process, and the {what} is dated {age(-old)} in the future: how old it is is unknown",
                 *told,
             )
         if old <= stall:
-            return UNKNOWN, (
+            return Verdict.UNKNOWN, (
                 f"no process, yet the {what} was written {age(old)} ago (limit {age(stall)}): "
                 f"just ended, restarting, or written by another? It is DEAD if that stays so for {age(stall - old)}",
                 *told,
                 *short,
             )
     trace = (
-        f"its log has been silent for {age(look.log_age)}"
-        if look.log_age is not None
+        f"its log has been silent for {age(observation.log_age)}"
+        if observation.log_age is not None
         else f"no log; its newest checkpoint is {age(newest or 0)} old"
     )
     seen = f"no process of the run among {reading.table.pids} that were seen (process 1 and all users' are visible)"
-    return DEAD, (seen, f"{trace} (limit {age(stall)})", *short, *told)
+    return Verdict.DEAD, (seen, f"{trace} (limit {age(stall)})", *short, *told)
 
 
-def _doubts(look: Look) -> Iterator[str]:
+def _doubts(observation: Observation) -> Iterator[str]:
     """Why "no process was found" does not mean that there is none."""
-    reading, facts = look.reading, look.reading.run
+    reading, facts = observation.reading, observation.reading.run
     for one in facts.titles:
         yield (
             f"process {one.pid} is a python under a changed title ({' '.join(one.argv)[:80]!r}): "
@@ -86,9 +86,9 @@ def _doubts(look: Look) -> Iterator[str]:
         yield f"{facts.checkpoints.root} cannot be read: {facts.checkpoints.error}"
 
 
-def _told(look: Look) -> Iterator[str]:
+def _told(observation: Observation) -> Iterator[str]:
     """What else is known where no process was found."""
-    facts = look.reading.run
+    facts = observation.reading.run
     if facts.pidfile is not None and not facts.pidfile.valid:
         yield f"pidfile {facts.pidfile.path}: {facts.pidfile.reason}"
     if facts.record is not None:
@@ -100,7 +100,7 @@ def _told(look: Look) -> Iterator[str]:
         }
         if facts.record.state in became:
             yield f"process {facts.record.pid}, seen before as the run, {became[facts.record.state]}"
-    zombies = [one for one in facts.zombies if _was_the_run(one, look)]
+    zombies = [one for one in facts.zombies if _was_the_run(one, observation)]
     if zombies:
         named = ", ".join(f"{one.pid} [{one.comm}] of parent {one.ppid}" for one in zombies)
         yield f"zombies, which have ended and are not reaped by their parents: {named}"
@@ -114,18 +114,18 @@ def _told(look: Look) -> Iterator[str]:
         yield f"not counted, since they only mention it: {', '.join(mention)}"
     if facts.log.missing:
         yield f"the log {facts.log.path} does not exist"
-    if look.log.step is not None:
-        of = f" of {look.progress.total}" if look.progress.total else ""
-        loss = f", with a loss of {look.log.loss}" if look.log.diverged else ""
-        yield f"the log's last step is {look.log.step}{of}{loss}"
+    if observation.log.step is not None:
+        of = f" of {observation.progress.total}" if observation.progress.total else ""
+        loss = f", with a loss of {observation.log.loss}" if observation.log.diverged else ""
+        yield f"the log's last step is {observation.log.step}{of}{loss}"
 
 
-def _was_the_run(zombie: ProcessFacts, look: Look) -> bool:
+def _was_the_run(zombie: ProcessFacts, observation: Observation) -> bool:
     """Whether an ended process, of which only name and parent are left, is known to have been of the run.
 
     Process 1 adopts everybody's orphans, so that to be its child says nothing; nor does `python3` as a name.
     """
-    facts, process = look.reading.run, look.run.process
+    facts, process = observation.reading.run, observation.run.process
     if facts.record is not None and facts.record.pid == zombie.pid:
         return False  # told by its record already
     if process.script and zombie.comm == process.script.rsplit("/", 1)[-1][:15]:
@@ -134,19 +134,19 @@ def _was_the_run(zombie: ProcessFacts, look: Look) -> bool:
     return zombie.ppid in {one.pid for one in (*speak, *facts.log.writers) if one.pid != 1}
 
 
-def _finished(look: Look) -> str | None:
-    total, log = look.run.total_steps, look.log
+def _finished(observation: Observation) -> str | None:
+    total, log = observation.run.total_steps, observation.log
     if total and log.step is not None and log.step + 1 >= total:
         return f"the log's last step is {log.step} of {total}"
-    if total and look.progress.saved is not None and look.progress.saved >= total:
-        return f"the checkpoint of the last step, {look.progress.saved}, is complete"
-    if log.finished is not None and not _said_done(look):
+    if total and observation.progress.saved is not None and observation.progress.saved >= total:
+        return f"the checkpoint of the last step, {observation.progress.saved}, is complete"
+    if log.finished is not None and not _said_done(observation):
         return f"the log ends with the declared mark: {log.finished[:120]}"
     return None
 
 
-def _said_done(look: Look) -> tuple[str, ...]:
-    total, log = look.run.total_steps, look.log
+def _said_done(observation: Observation) -> tuple[str, ...]:
+    total, log = observation.run.total_steps, observation.log
     if (
         log.finished is not None
         and total

@@ -8,8 +8,8 @@ from hostkit.checkpoints.choosing import choose
 from hostkit.checkpoints.models import Candidate
 from hostkit.inventory.models import Run
 from hostkit.liveness.logs import LogReading
+from hostkit.liveness.past import PastObservation
 from hostkit.liveness.readings import ProcessFacts, Reading
-from hostkit.liveness.seen import Seen
 
 
 @dataclass(frozen=True)
@@ -48,12 +48,12 @@ class Progress:
 
 
 def measure(
-    run: Run, reading: Reading, log: LogReading, main: ProcessFacts | None, seen: Seen | None
+    run: Run, reading: Reading, log: LogReading, main: ProcessFacts | None, last: PastObservation | None
 ) -> Progress:
     """Put the log's steps, the checkpoints and the last look together."""
     live, total = log.step, run.total_steps or log.total
     at_most = None if live is None else live + log.interval
-    rate, rate_from = _rate(reading, log, main, seen)
+    rate, rate_from = _rate(reading, log, main, last)
     every = run.checkpoints.every if run.checkpoints else None
     # a tail with a single step does not say how seldom the log speaks; what this process wrote itself is its own
     unsaid = live + (every or 0) if live is not None and not log.interval else None
@@ -92,15 +92,15 @@ def measure(
 
 
 def _rate(
-    reading: Reading, log: LogReading, main: ProcessFacts | None, seen: Seen | None
+    reading: Reading, log: LogReading, main: ProcessFacts | None, last: PastObservation | None
 ) -> tuple[float | None, str]:
     if log.rate is not None:
         return log.rate, f"{log.rate_steps} steps between two times in the log"
-    if main is None or seen is None or seen.identity != reading.identity(main):
+    if main is None or last is None or last.identity != reading.identity(main):
         return None, "not measured"
-    if log.step is None or seen.step is None or seen.boot is None:
+    if log.step is None or last.step is None or last.boot is None:
         return None, "not measured"
-    steps, elapsed = log.step - seen.step, reading.clock.boot - seen.boot
+    steps, elapsed = log.step - last.step, reading.clock.boot - last.boot
     if steps <= 0 or elapsed < 5:
         return None, "not measured"
     return steps / elapsed, f"{steps} steps since the last look"

@@ -11,10 +11,11 @@ from hostkit.identity import Identity
 from hostkit.inventory.models import Run
 from hostkit.journal import masked
 from hostkit.liveness.findings import Finding
+from hostkit.liveness.judge import Judgement
+from hostkit.liveness.past import PastObservation
 from hostkit.liveness.progress import Progress, Save
 from hostkit.liveness.readings import ProcessFacts, Reading
-from hostkit.liveness.seen import Seen
-from hostkit.liveness.verdict import Judgement
+from hostkit.liveness.verdict import Verdict
 from hostkit.strictjson import finite
 
 SCHEMA = "hostkit.train-status/1"
@@ -115,7 +116,7 @@ class HostStatus(Part):
 class TrainStatus(Part):
     run: str
     host: HostStatus
-    verdict: str
+    verdict: Verdict
     exit: int
     at: float
     since: float
@@ -137,7 +138,7 @@ class TrainStatus(Part):
     @property
     def identity(self) -> Identity | None:
         """The run's own process, if it lives and is known for certain."""
-        return self.processes[0].identity if self.processes and self.verdict != "UNKNOWN" else None
+        return self.processes[0].identity if self.processes and self.verdict != Verdict.UNKNOWN else None
 
     def document(self) -> dict[str, Any]:
         """Return the `hostkit.train-status/1` document; strict JSON, so that a NaN stands as null beside its text."""
@@ -156,7 +157,7 @@ def status_of(
     run: Run,
     reading: Reading,
     judgement: Judgement,
-    now: Seen,
+    now: PastObservation,
     *,
     hops: list[HopStatus],
     lines: int,
@@ -183,7 +184,7 @@ def status_of(
         at=now.at,
         since=now.since,
         before=now.before.verdict if now.before else None,
-        last_known=last_known(now) if judgement.verdict == "UNKNOWN" else None,
+        last_known=last_known(now) if judgement.verdict == Verdict.UNKNOWN else None,
         evidence=list(judgement.evidence),
         findings=list(judgement.findings),
         step=_step(judgement.progress, log.loss),
@@ -205,7 +206,7 @@ def status_of(
     )
 
 
-def last_known(now: Seen) -> str | None:
+def last_known(now: PastObservation) -> str | None:
     """Say what was last known of a run that cannot be judged now."""
     if now.known is None or now.known_at is None:
         return None

@@ -1,82 +1,33 @@
-"""From one reading to a verdict and its evidence: the table of verdicts, in its order (pure)."""
+"""The verdicts on a run: each with its exit code and the phrase that a person reads beside it (pure)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
-from hostkit.inventory.models import Run
-from hostkit.liveness.findings import Finding, Look, findings
-from hostkit.liveness.groups import Group
-from hostkit.liveness.logs import LogReading, parse
-from hostkit.liveness.process_found import with_process
-from hostkit.liveness.process_missing import without_process
-from hostkit.liveness.progress import Progress, measure
-from hostkit.liveness.readings import SKEW, ProcessFacts, Reading
-from hostkit.liveness.seen import Seen
-from hostkit.liveness.verdicts import EXITS, UNKNOWN
-from hostkit.sanitize import one_line
+from collections.abc import Iterable
+from enum import StrEnum
 
 
-@dataclass(frozen=True)
-class Judgement:
-    """A verdict, what it rests on, and all that was measured on the way."""
+class Verdict(StrEnum):
+    """`exit` is the exit code of the verdict alone; documents hold the name."""
 
-    verdict: str
-    evidence: tuple[str, ...]
-    findings: tuple[Finding, ...]
-    progress: Progress
-    log: LogReading
-    processes: tuple[ProcessFacts, ...]  # all that fit; all are protected
+    exit: int
+    phrase: str
 
-    @property
-    def exit(self) -> int:
-        """The worst of verdict and findings: 2, else 3, else 1, else 0."""
-        return worst([EXITS[self.verdict], *(finding.severity for finding in self.findings)])
+    def __new__(cls, name: str, exit: int, phrase: str) -> Verdict:
+        member = str.__new__(cls, name)
+        member._value_, member.exit, member.phrase = name, exit, phrase
+        return member
+
+    RUNNING = "RUNNING", 0, "alive and progressing"
+    STARTING = "STARTING", 0, "alive, no step yet, within its startup time"
+    FINISHED = "FINISHED", 0, "ended well"
+    STALLED = "STALLED", 2, "alive, but not progressing"
+    DEGRADED = "DEGRADED", 2, "alive, but workers are missing"
+    DIVERGED = "DIVERGED", 2, "running, but the loss is NaN or infinite"
+    DEAD = "DEAD", 2, "not running"
+    UNKNOWN = "UNKNOWN", 3, "state unknown"
 
 
-def worst(exits: list[int]) -> int:
+def worst(exits: Iterable[int]) -> int:
     """Return the exit code that speaks for all: 2, else 3, else 1, else 0."""
-    return next((code for code in (2, 3, 1) if code in exits), 0)
-
-
-def judge(
-    run: Run,
-    reading: Reading,
-    seen: Seen | None = None,
-    *,
-    here: float | None = None,
-    here_within: float = 0.0,
-) -> Judgement:
-    """Return the verdict on a run. `here` is this machine's clock at the reading, known to `here_within` seconds."""
-    group = Group.of(run, reading)
-    log = parse(reading.run.log.tail, run.log, begins=reading.run.log.begins)
-    notes: list[str] = []
-    if group.main is not None and log.step is not None and _of_an_earlier_attempt(reading, log, group.main):
-        notes.append(
-            f"the log's last step, {log.step}, is an earlier attempt's: it was written before the process began"
-        )
-        log = replace(log, step=None, rate=None, loss=None, finished=None, stepped_at=None, interval=0)
-    progress = measure(run, reading, log, group.main, seen)
-    look = Look(run, reading, log, progress, group.main, seen, here, here_within)
-    if group.doubt:
-        verdict, evidence = UNKNOWN, group.doubt
-    elif group.main is None:
-        verdict, evidence = without_process(look)
-    else:
-        verdict, evidence = with_process(look, group)
-    return Judgement(
-        verdict=verdict,
-        evidence=tuple(one_line(text) for text in (*evidence, *notes)),
-        findings=tuple(one.model_copy(update={"text": one_line(one.text)}) for one in findings(look)),
-        progress=progress,
-        log=log,
-        processes=group.all,
-    )
-
-
-def _of_an_earlier_attempt(reading: Reading, log: LogReading, main: ProcessFacts) -> bool:
-    began = reading.started(main)
-    mtime = reading.run.log.mtime
-    written = mtime is not None and mtime < began - 1 and mtime <= reading.clock.files + SKEW
-    told = began + reading.clock.wall - reading.clock.files  # by the clock that programs there are told
-    return written or (log.stepped_at is not None and log.stepped_at < told - SKEW)
+    given = set(exits)
+    return next((code for code in (2, 3, 1) if code in given), 0)

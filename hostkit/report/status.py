@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hostkit.formatting import age, moment, rate, size
+from hostkit.liveness.verdict import Verdict
 from hostkit.report.console import harmless
 
 if TYPE_CHECKING:
@@ -12,22 +13,7 @@ if TYPE_CHECKING:
 
     from hostkit.liveness.status import CheckpointStatus, TrainStatus
 
-_STYLES = {
-    "RUNNING": "bold green",
-    "STARTING": "bold green",
-    "FINISHED": "bold blue",
-    "UNKNOWN": "bold yellow",
-}
-_WORDS = {
-    "RUNNING": "alive, and moving",
-    "STARTING": "alive, no step yet, still within its time to start",
-    "FINISHED": "ended well",
-    "STALLED": "alive, but not moving",
-    "DEGRADED": "alive, but not all of its workers are",
-    "DIVERGED": "alive, but its loss is no number any more",
-    "DEAD": "not running",
-    "UNKNOWN": "cannot be told",
-}
+_STYLES = {0: "bold green", 1: "bold yellow", 2: "bold red", 3: "bold yellow"}  # by the verdict's exit code
 _SHOWN = 5  # checkpoints
 
 
@@ -80,9 +66,9 @@ def _log(console: Console, status: TrainStatus) -> None:
 def _headline(status: TrainStatus) -> RenderableType:
     from rich.text import Text
 
-    style = _STYLES.get(status.verdict, "bold red")
+    style = _STYLES[status.verdict.exit]
     line = Text.assemble(
-        (status.verdict, style), f"  {status.run} on {status.host.name}: ", (_WORDS[status.verdict], style)
+        (status.verdict, style), f"  {status.run} on {status.host.name}: ", (status.verdict.phrase, style)
     )
     since = (
         f"  since {moment(status.since)} ({age(max(0.0, status.at - status.since))})"
@@ -107,7 +93,7 @@ def _row(label: str, text: str, *, mark: str = "", style: str = "") -> Renderabl
 
 def _figures(status: TrainStatus) -> list[tuple[str, str]]:
     step, out = status.step, []
-    moves = status.verdict != "STALLED"  # else what the rate foretells does not come
+    moves = status.verdict != Verdict.STALLED  # else what the rate foretells does not come
     if status.last_known:
         out.append(("last known", status.last_known))
     if step.live is not None:
@@ -130,7 +116,7 @@ def _figures(status: TrainStatus) -> list[tuple[str, str]]:
         when = f", in about {age(step.next_save_in)}" if step.next_save_in is not None and moves else ""
         out.append(("next save", f"step {step.next_save:,}{when}"))
     out += [("GPUs", line) for line in _gpus(status)]
-    if status.verdict == "UNKNOWN" and len(status.hops) > 1:
+    if status.verdict == Verdict.UNKNOWN and len(status.hops) > 1:
         out.append(("route", " → ".join(f"{hop.name} {hop.state}" for hop in status.hops)))
     return out
 

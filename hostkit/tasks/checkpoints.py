@@ -30,10 +30,10 @@ def checkpoints(session: Session, run: str | None = None) -> Outcome:
 
     from hostkit.evals.finding import choice_of
     from hostkit.evals.overview import overview
-    from hostkit.liveness.look import look
+    from hostkit.liveness.observe import observe
 
     session.say(f"looking at {name} …")
-    status = look(session.connections, session.inventory, name, ALL_LINES)
+    status = observe(session.connections, session.inventory, name, ALL_LINES)
     choice = choice_of(status)
     inside, torn = _inside(session, name, choice)
     if torn:

@@ -169,12 +169,12 @@ def _show_plan(console: Console, plan: Plan) -> None:
 
 def held_against(before: list[TrainStatus], after: list[TrainStatus]) -> tuple[list[str], list[str]]:
     """Say which runs are another process than before, and of which that is not known: a look that saw nothing."""
-    from hostkit.liveness.verdicts import UNKNOWN
+    from hostkit.liveness.verdict import Verdict
 
     changed, unknown = [], []
     for was, now in zip(before, after, strict=True):
         how = f"{_who(was)} before, {_who(now)} after"
-        if UNKNOWN in (was.verdict, now.verdict):
+        if Verdict.UNKNOWN in (was.verdict, now.verdict):
             unknown.append(f"run {was.run}: not known whether it is the same: {how}")
         elif was.identity != now.identity:
             changed.append(f"run {was.run}: {how}")
@@ -188,12 +188,12 @@ def _who(status: TrainStatus) -> str:
 def _runs_beside(session: Session, host: str) -> list[TrainStatus]:
     """Look at the runs that live on the job's machine, so that they are known before it is acted on."""
     from hostkit.jobs import protect
-    from hostkit.liveness.look import look
+    from hostkit.liveness.observe import observe
 
     protected = protect(session.inventory)
     machine = protected.machine(host)
     names = [run.name for run in protected.runs if run.machine == machine]
-    return [look(session.connections, session.inventory, name) for name in names]
+    return [observe(session.connections, session.inventory, name) for name in names]
 
 
 def _find(session: Session, word: str, host: str | None) -> JobState:

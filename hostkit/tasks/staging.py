@@ -70,14 +70,14 @@ def stage(
     from hostkit.checkpoints import stage as execute
     from hostkit.evals.finding import choice_of
     from hostkit.journal import Journal
-    from hostkit.liveness.look import look
+    from hostkit.liveness.observe import observe
     from hostkit.report.copying import Copying
     from hostkit.staging.timing import EVENT, expect, took
     from hostkit.staging.transfer_route import find_way
 
     session.say(f"looking at {run} …")
     way = find_way(session.connections, session.inventory, source, host, carrier)
-    status = look(session.connections, session.inventory, run)
+    status = observe(session.connections, session.inventory, run)
     plan_of = partial(
         plan_stage,
         session.connections,

@@ -64,13 +64,13 @@ def _look_at(session: Session, names: list[str], lines: int) -> list[TrainStatus
     """Look at all runs at the same time; a host that hangs costs its own budget and nobody else's."""
     from concurrent.futures import ThreadPoolExecutor
 
-    from hostkit.liveness.look import look
+    from hostkit.liveness.observe import observe
 
     connections, inventory = session.connections, session.inventory
     if len(names) == 1:
-        return [look(connections, inventory, names[0], lines)]
+        return [observe(connections, inventory, names[0], lines)]
     with ThreadPoolExecutor(min(AT_ONCE, len(names))) as pool:
-        return list(pool.map(lambda name: look(connections, inventory, name, lines), names))
+        return list(pool.map(lambda name: observe(connections, inventory, name, lines), names))
 
 
 TASKS = [train_status]

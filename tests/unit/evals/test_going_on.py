@@ -43,7 +43,7 @@ class World:
     others: tuple[str, ...] = ()
     asked: list[str] = field(default_factory=list)
 
-    def look(self, *_: Any) -> Any:
+    def observe(self, *_: Any) -> Any:
         return status(saved(self.newest, newest=True), live=self.newest + 10)
 
     def choose_latest(self, *_: Any) -> Chosen:
@@ -125,11 +125,11 @@ def world(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     made = World(str(tmp_path / "archive"))
     for name in (
-        "look", "choose_latest", "verify", "compare_harness", "preflight", "plan_stage", "stage", "list_jobs",
+        "observe", "choose_latest", "verify", "compare_harness", "preflight", "plan_stage", "stage", "list_jobs",
         "launch", "inspect",
     ):  # fmt: skip
         monkeypatch.setattr(pipeline, name, getattr(made, name))
-    monkeypatch.setattr(filing, "look", made.look)
+    monkeypatch.setattr(filing, "observe", made.observe)
     monkeypatch.setattr(running, "follow", made.follow)
     monkeypatch.setattr(running, "collect", made.collect)
     return made

@@ -9,10 +9,11 @@ import pytest
 from rich.console import Console
 
 from hostkit.inventory.models import Run
+from hostkit.liveness.judge import judge
+from hostkit.liveness.past import Before, PastObservation
 from hostkit.liveness.readings import Reading
-from hostkit.liveness.seen import Before, Seen
 from hostkit.liveness.status import HopStatus, HostStatus, TrainStatus, status_of
-from hostkit.liveness.verdict import judge
+from hostkit.liveness.verdict import Verdict
 from hostkit.report.status import show
 
 CASES = Path(__file__).parents[1] / "liveness"
@@ -26,7 +27,7 @@ def status(**change: Any) -> TrainStatus:
     reading = Reading.model_validate({**BASE["reading"], "run": facts})
     judgement = judge(run, reading, None, here=BASE["here"], here_within=0.1)
     at = BASE["here"]
-    now = Seen(
+    now = PastObservation(
         at=at, verdict=judgement.verdict, since=at - 7500, before=Before(verdict="STARTING", until=at - 7500)
     )
     return status_of("drafter", run, reading, judgement, now, hops=[], lines=12)
@@ -42,7 +43,7 @@ def page(found: TrainStatus, width: int = 80, **options: Any) -> str:
 def test_the_verdict_stands_first_in_words_with_since_when() -> None:
     first = page(status(), width=120).splitlines()[0]
     assert first.startswith(
-        "RUNNING  drafter on ct200: alive, and moving  since 2027-01-15T05:55:00Z (2 h 5 min)"
+        "RUNNING  drafter on ct200: alive and progressing  since 2027-01-15T05:55:00Z (2 h 5 min)"
     )
     assert first.endswith("before that STARTING")
 
@@ -142,7 +143,7 @@ def test_an_unreached_host_shows_the_route_and_what_was_last_known() -> None:
     found = TrainStatus(
         run="drafter",
         host=HostStatus(name="ct200"),
-        verdict="UNKNOWN",
+        verdict=Verdict.UNKNOWN,
         exit=3,
         at=10.0,
         since=10.0,
@@ -151,6 +152,6 @@ def test_an_unreached_host_shows_the_route_and_what_was_last_known() -> None:
         hops=hops,
     )
     text = " ".join(page(found).split())
-    assert text.startswith("UNKNOWN drafter on ct200: cannot be told")
+    assert text.startswith("UNKNOWN drafter on ct200: state unknown")
     assert "route ct129 ok → pve failed → ct200 not tried" in text
     assert "last known RUNNING at step 5296, 4 min ago" in text

@@ -110,13 +110,6 @@ def test_a_wrong_name_or_number_is_a_usage_error(inventory: Path) -> None:
     assert ask(inventory, "--lines", "-1").returncode == 64
 
 
-@pytest.mark.parametrize(("exits", "code"), [([0, 0], 0), ([0, 1], 1), ([1, 3], 3), ([3, 2, 1], 2)])
-def test_two_goes_before_three_and_three_before_one(exits: list[int], code: int) -> None:
-    from hostkit.liveness.verdict import worst
-
-    assert worst(exits) == code
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_the_command_and_what_it_started_here(tmp_path: Path, number: signal.Signals) -> None:
     begun = tmp_path / "begun"

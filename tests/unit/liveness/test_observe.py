@@ -11,8 +11,8 @@ import pytest
 from hostkit.errors import ConfigError, HostKeyError, ProtocolError, UnreachableError
 from hostkit.inventory.models import Inventory
 from hostkit.liveness import history
-from hostkit.liveness.look import look
-from hostkit.liveness.seen import Seen
+from hostkit.liveness.observe import observe
+from hostkit.liveness.past import PastObservation
 from hostkit.transport.base import Completed, Transport
 from hostkit.transport.connections import Connections
 from hostkit.transport.fake import FakeTransport
@@ -85,7 +85,7 @@ def saying(code: int, out: str = "", err: str = "") -> Callable[[list[str], byte
 
 def test_a_recorded_reply_becomes_a_document_with_every_promised_key() -> None:
     inventory = fleet()
-    status = look(through(inventory, ct200=replying(recorded())), inventory, "drafter")
+    status = observe(through(inventory, ct200=replying(recorded())), inventory, "drafter")
     document = status.document()
     promised = {"schema", "run", "verdict", "exit", "since", "evidence", "findings", "step", "processes"}
     assert promised | {"checkpoints", "log", "hops", "at"} <= set(document)
@@ -98,14 +98,14 @@ def test_a_recorded_reply_becomes_a_document_with_every_promised_key() -> None:
 def test_one_look_is_one_round_trip() -> None:
     inventory = fleet()
     connections = Fakes(inventory, ct200=replying(recorded()))
-    look(cast(Connections, connections), inventory, "drafter")
+    observe(cast(Connections, connections), inventory, "drafter")
     assert connections.asked == ["ct200"]
 
 
 def test_a_hop_that_is_not_reached_is_unknown_and_named_with_what_stood_and_what_to_try() -> None:
     inventory = fleet()
     lost = UnreachableError("connection refused", hop="pve", hops_reached=("ct129",), hint="is its sshd up?")
-    status = look(through(inventory, ct200=lost), inventory, "drafter")
+    status = observe(through(inventory, ct200=lost), inventory, "drafter")
     assert (status.verdict, status.exit, status.processes) == ("UNKNOWN", 3, [])
     assert status.evidence == [
         "pve was not reached: connection refused",
@@ -121,7 +121,7 @@ def test_a_hop_that_is_not_reached_is_unknown_and_named_with_what_stood_and_what
 def test_no_error_of_a_host_is_raised(error: Exception) -> None:
     inventory = fleet()
     hosts = {"ct200": error, "pve": saying(0, "status: running\n")}
-    status = look(through(inventory, **hosts), inventory, "drafter")
+    status = observe(through(inventory, **hosts), inventory, "drafter")
     assert status.verdict == "UNKNOWN"
     assert [hop.answered for hop in status.hops][-1] == isinstance(error, ProtocolError)
     assert "answered" not in str(status.document())
@@ -130,7 +130,7 @@ def test_no_error_of_a_host_is_raised(error: Exception) -> None:
 def test_a_fault_of_the_inventory_is_raised() -> None:
     inventory = fleet()
     with pytest.raises(ConfigError):
-        look(through(inventory, ct200=ConfigError("a loop in via")), inventory, "drafter")
+        observe(through(inventory, ct200=ConfigError("a loop in via")), inventory, "drafter")
 
 
 @pytest.mark.report("f1")
@@ -143,7 +143,7 @@ def test_a_reply_that_is_not_whole_is_unknown_whatever_its_exit_status(said: byt
         "ct200": lambda argv, _: Completed(tuple(argv), 0, said, b""),
         "pve": saying(0, "status: running\n"),
     }
-    status = look(through(inventory, **hosts), inventory, "drafter")
+    status = observe(through(inventory, **hosts), inventory, "drafter")
     assert (status.verdict, status.exit) == ("UNKNOWN", 3)
     assert "pct status 200 on pve: status: running" in status.evidence
 
@@ -166,7 +166,7 @@ def test_a_clock_that_no_machine_has_makes_the_answer_unknown(key: str, value: f
     reply["clock"] = {**reply["clock"], key: value}
     hosts = {"ct200": replying(reply), "pve": saying(0, "status: running\n")}
     inventory = fleet()
-    assert look(through(inventory, **hosts), inventory, "drafter").verdict == "UNKNOWN"
+    assert observe(through(inventory, **hosts), inventory, "drafter").verdict == "UNKNOWN"
 
 
 @pytest.mark.report("f7")
@@ -178,7 +178,7 @@ def test_a_container_that_is_not_on_its_host_has_moved_and_is_not_dead() -> None
         hops_reached=("ct129", "pve"),
     )
     answer = saying(255, err="Configuration file 'nodes/pve1/lxc/200.conf' does not exist\n")
-    status = look(through(inventory, ct200=gone, pve=answer), inventory, "drafter")
+    status = observe(through(inventory, ct200=gone, pve=answer), inventory, "drafter")
     assert status.verdict == "UNKNOWN"
     assert any(line.startswith("CT 200 is not on pve (moved?)") for line in status.evidence)
 
@@ -186,9 +186,9 @@ def test_a_container_that_is_not_on_its_host_has_moved_and_is_not_dead() -> None
 def test_a_stopped_container_is_told_by_its_proxmox_host() -> None:
     inventory = fleet()
     lost = UnreachableError("container '200' not running!", hop="ct200", hops_reached=("ct129", "pve"))
-    status = look(through(inventory, ct200=lost, pve=saying(0, "status: stopped\n")), inventory, "drafter")
+    status = observe(through(inventory, ct200=lost, pve=saying(0, "status: stopped\n")), inventory, "drafter")
     assert "pct status 200 on pve: status: stopped" in status.evidence
-    silent = look(
+    silent = observe(
         through(inventory, ct200=lost, pve=UnreachableError("lost", hop="pve")), inventory, "drafter"
     )
     assert any("did not answer either" in line for line in silent.evidence)
@@ -196,25 +196,25 @@ def test_a_stopped_container_is_told_by_its_proxmox_host() -> None:
 
 def test_what_was_last_known_is_told_when_a_host_is_not_reached() -> None:
     inventory = fleet()
-    look(through(inventory, ct200=replying(recorded())), inventory, "drafter")
+    observe(through(inventory, ct200=replying(recorded())), inventory, "drafter")
     lost = UnreachableError("refused", hop="ct129")
-    first = look(through(inventory, ct200=lost), inventory, "drafter")
-    again = look(through(inventory, ct200=lost), inventory, "drafter")
+    first = observe(through(inventory, ct200=lost), inventory, "drafter")
+    again = observe(through(inventory, ct200=lost), inventory, "drafter")
     assert first.before == again.before == "RUNNING"
     assert first.since == again.since < again.at
     assert again.last_known
     assert again.last_known.startswith("RUNNING at step 5296, ")
-    back = look(through(inventory, ct200=replying(recorded())), inventory, "drafter")
+    back = observe(through(inventory, ct200=replying(recorded())), inventory, "drafter")
     assert (back.verdict, back.before, back.last_known) == ("RUNNING", "UNKNOWN", None)
 
 
 def test_what_was_last_known_has_the_step_of_that_look_and_not_of_a_later_doubtful_one() -> None:
     inventory = fleet()
-    look(through(inventory, ct200=replying(recorded())), inventory, "drafter")
+    observe(through(inventory, ct200=replying(recorded())), inventory, "drafter")
     facts = BASE["reading"]["run"]
     twins = [facts["processes"][0], {**facts["processes"][0], "pid": 7, "root": 7}]
     log = {**facts["log"], "tail": "step 6001 loss 2\n"}
-    doubtful = look(
+    doubtful = observe(
         through(inventory, ct200=replying(recorded(processes=twins, log=log))), inventory, "drafter"
     )
     assert (doubtful.verdict, doubtful.step.live) == ("UNKNOWN", 6001)
@@ -232,7 +232,7 @@ def test_the_last_look_goes_with_the_next_request() -> None:
         return replying(recorded())(argv, stdin)
 
     for _ in range(2):
-        look(through(inventory, ct200=answer), inventory, "drafter")
+        observe(through(inventory, ct200=answer), inventory, "drafter")
     assert asked[0]["runs"]["drafter"]["last"] is None
     assert asked[1]["runs"]["drafter"]["last"]["pid"] == 42639
     assert asked[1]["runs"]["drafter"]["last"]["exe"] == "/usr/bin/python3.11"
@@ -246,7 +246,7 @@ def test_the_run_s_pattern_stands_in_no_argv() -> None:
         seen.append(argv)
         return replying(recorded())(argv, stdin)
 
-    look(through(inventory, ct200=answer), inventory, "drafter")
+    observe(through(inventory, ct200=answer), inventory, "drafter")
     assert "train_dflash" not in json.dumps(seen)
 
 
@@ -256,7 +256,7 @@ def test_a_memory_that_cannot_be_read_is_no_memory(text: str) -> None:
     place = history.place(inventory, "drafter")
     place.parent.mkdir(parents=True)
     place.write_text(text)
-    assert look(through(inventory, ct200=replying(recorded())), inventory, "drafter").verdict == "RUNNING"
+    assert observe(through(inventory, ct200=replying(recorded())), inventory, "drafter").verdict == "RUNNING"
     assert history.recall(place) is not None
     assert place.stat().st_mode & 0o077 == 0
 
@@ -266,7 +266,7 @@ def test_a_memory_that_cannot_be_written_costs_nothing_but_itself(tmp_path: Path
     (tmp_path / "state" / "hostkit").mkdir()
     (tmp_path / "state" / "hostkit" / "liveness").write_text("a file in the way")
     inventory = fleet()
-    assert look(through(inventory, ct200=replying(recorded())), inventory, "drafter").verdict == "RUNNING"
+    assert observe(through(inventory, ct200=replying(recorded())), inventory, "drafter").verdict == "RUNNING"
 
 
 @pytest.mark.report("h1", "h5")
@@ -277,7 +277,7 @@ def test_a_user_without_a_home_is_answered_all_the_same(monkeypatch: pytest.Monk
     if place == "/nonexistent/home":  # root may make any folder
         monkeypatch.setattr(Path, "mkdir", _refuse)
     inventory = fleet()
-    assert look(through(inventory, ct200=replying(recorded())), inventory, "drafter").verdict == "RUNNING"
+    assert observe(through(inventory, ct200=replying(recorded())), inventory, "drafter").verdict == "RUNNING"
 
 
 def _refuse(*_: Any, **__: Any) -> None:
@@ -287,7 +287,7 @@ def _refuse(*_: Any, **__: Any) -> None:
 def test_runs_of_one_name_in_two_inventories_have_two_memories() -> None:
     one, two = fleet(script="a.py"), fleet(script="b.py")
     assert history.place(one, "drafter") != history.place(two, "drafter")
-    history.remember(history.place(one, "drafter"), Seen(at=1, verdict="RUNNING", since=1))
+    history.remember(history.place(one, "drafter"), PastObservation(at=1, verdict="RUNNING", since=1))
     assert history.recall(history.place(two, "drafter")) is None
 
 
@@ -309,7 +309,7 @@ def local(tmp_path: Path) -> Iterator[Connections]:
 
 
 def test_the_real_probe_answers_over_a_real_transport(local: Connections) -> None:
-    status = look(local, local.inventory, "mine")
+    status = observe(local, local.inventory, "mine")
     assert (status.verdict, status.exit) == ("FINISHED", 0)
     assert status.log.lines == ["step 9 loss 2", "step 10 loss 2"]
     assert status.host.boot_id

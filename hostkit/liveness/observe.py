@@ -1,4 +1,4 @@
-"""Look at a run: one round trip to its host, then the verdict; a host not reached is UNKNOWN, never an error."""
+"""Observe a run: one round trip to its host, then the verdict; a host not reached is UNKNOWN, never an error."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from hostkit.errors import DataError, HostkitError, RefusedError, UnreachableError
 from hostkit.inventory.models import Inventory, Run
 from hostkit.liveness import history
+from hostkit.liveness.judge import Judgement, judge
+from hostkit.liveness.past import Before, PastObservation
 from hostkit.liveness.readings import Reading, reading_of
-from hostkit.liveness.seen import Before, Seen
 from hostkit.liveness.status import HopStatus, HostStatus, TrainStatus, last_known, status_of
-from hostkit.liveness.verdict import Judgement, judge
-from hostkit.liveness.verdicts import EXITS, UNKNOWN
+from hostkit.liveness.verdict import Verdict
 from hostkit.sanitize import one_line
 from hostkit.transport.programs.run import run_program
 from hostkit.transport.route import Route
@@ -24,11 +24,13 @@ PROBE_SECONDS = 60.0  # a probe that takes longer hangs on a disk
 PCT_SECONDS = 15.0
 
 
-def look(connections: Connections, inventory: Inventory, run_name: str, log_lines: int = 12) -> TrainStatus:
+def observe(
+    connections: Connections, inventory: Inventory, run_name: str, log_lines: int = 12
+) -> TrainStatus:
     """Return the status of a run. Raises only for faults of the inventory or of this machine."""
     run = inventory.runs[run_name]
     path = history.place(inventory, run_name)
-    seen = history.recall(path)
+    last = history.recall(path)
     route = connections.route(run.host)
     began = time.time()
     try:
@@ -37,51 +39,51 @@ def look(connections: Connections, inventory: Inventory, run_name: str, log_line
             transport,
             inventory.hosts[run.host].python,
             "probe",
-            _request(run_name, run, seen),
+            _request(run_name, run, last),
             timeout=PROBE_SECONDS,
             retry=True,
         )
         ended = time.time()
         reading = reading_of(reply, run_name, host=run.host)
     except (UnreachableError, DataError, RefusedError) as error:
-        now = _now(seen, UNKNOWN, time.time())
+        now = _now(last, Verdict.UNKNOWN, time.time())
         history.remember(path, now)
         return _unreached(connections, run_name, now, error)
-    judgement = judge(run, reading, seen, here=(began + ended) / 2, here_within=(ended - began) / 2)
-    now = _noted(_now(seen, judgement.verdict, ended), reading, judgement)
+    judgement = judge(run, reading, last, here=(began + ended) / 2, here_within=(ended - began) / 2)
+    now = _noted(_now(last, judgement.verdict, ended), reading, judgement)
     history.remember(path, now)
     hops = [HopStatus(name=hop.name, kind=hop.kind, state="ok") for hop in route.hops]
     return status_of(run_name, run, reading, judgement, now, hops=hops, lines=log_lines)
 
 
-def _request(name: str, run: Run, seen: Seen | None) -> dict[str, Any]:
-    last = None
-    if seen and seen.identity:
-        last = {**seen.identity.model_dump(), "exe": seen.exe}
+def _request(name: str, run: Run, last: PastObservation | None) -> dict[str, Any]:
+    process = None
+    if last and last.identity:
+        process = {**last.identity.model_dump(), "exe": last.exe}
     return {
         "runs": {
             name: {
                 "process": run.process.model_dump(),
-                "log": {"path": run.log.path, "known": seen.log_path if seen else None},
+                "log": {"path": run.log.path, "known": last.log_path if last else None},
                 "checkpoints": run.checkpoints.model_dump() if run.checkpoints else None,
                 "gpus": run.gpus,
-                "last": last,
+                "last": process,
             }
         }
     }
 
 
-def _now(seen: Seen | None, verdict: str, at: float) -> Seen:
+def _now(last: PastObservation | None, verdict: Verdict, at: float) -> PastObservation:
     """Return what is to be remembered: the verdict and since when; what a look found is added by `_noted`."""
-    if seen is None:
-        return Seen(at=at, verdict=verdict, since=at)
-    if seen.verdict == verdict:
-        return seen.model_copy(update={"at": at})
-    before = Before(verdict=seen.verdict, until=at)
-    return seen.model_copy(update={"at": at, "verdict": verdict, "since": at, "before": before})
+    if last is None:
+        return PastObservation(at=at, verdict=verdict, since=at)
+    if last.verdict == verdict:
+        return last.model_copy(update={"at": at})
+    before = Before(verdict=last.verdict, until=at)
+    return last.model_copy(update={"at": at, "verdict": verdict, "since": at, "before": before})
 
 
-def _noted(now: Seen, reading: Reading, judgement: Judgement) -> Seen:
+def _noted(now: PastObservation, reading: Reading, judgement: Judgement) -> PastObservation:
     facts: dict[str, Any] = {
         "boot_id": reading.host.boot_id,
         "boot": reading.clock.boot,
@@ -89,10 +91,10 @@ def _noted(now: Seen, reading: Reading, judgement: Judgement) -> Seen:
         "log_path": reading.run.log.path,
         "log_size": reading.run.log.size,
     }
-    if judgement.verdict != UNKNOWN:
+    if judgement.verdict != Verdict.UNKNOWN:
         facts.update(known=judgement.verdict, known_at=now.at, known_step=judgement.progress.live)
     mains = [one for one in judgement.processes if one.role in ("trainer", "worker")]
-    if mains and judgement.verdict != UNKNOWN:
+    if mains and judgement.verdict != Verdict.UNKNOWN:
         facts.update(
             identity=reading.identity(mains[0]),
             exe=mains[0].exe,
@@ -102,7 +104,7 @@ def _noted(now: Seen, reading: Reading, judgement: Judgement) -> Seen:
     return now.model_copy(update=facts)
 
 
-def _unreached(connections: Connections, name: str, now: Seen, error: HostkitError) -> TrainStatus:
+def _unreached(connections: Connections, name: str, now: PastObservation, error: HostkitError) -> TrainStatus:
     run = connections.inventory.runs[name]
     route = connections.route(run.host)
     failed = error.hop if isinstance(error, UnreachableError) else run.host
@@ -117,8 +119,8 @@ def _unreached(connections: Connections, name: str, now: Seen, error: HostkitErr
     return TrainStatus(
         run=name,
         host=HostStatus(name=run.host),
-        verdict=UNKNOWN,
-        exit=EXITS[UNKNOWN],
+        verdict=Verdict.UNKNOWN,
+        exit=Verdict.UNKNOWN.exit,
         at=now.at,
         since=now.since,
         before=now.before.verdict if now.before else None,

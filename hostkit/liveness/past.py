@@ -16,7 +16,7 @@ class Before(BaseModel):
     until: float
 
 
-class Seen(BaseModel):
+class PastObservation(BaseModel):
     """One look, as remembered. `at` and `since` by this machine's clock, `boot` by the far boot clock."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
