@@ -116,7 +116,7 @@ class World:
     def evaluate(self, **options: bool) -> dict[str, Any]:
         self.done = []
         found = inventory().model_copy(update={"archive": self.archive})
-        connections = SimpleNamespace(transport=FakeTransport, rest=lambda _host: None)
+        connections = SimpleNamespace(transport=FakeTransport, close_multiplexer=lambda _host: None)
         return Pipeline(connections, found, "drafter", Options(**options), Steps()).run()
 
 
