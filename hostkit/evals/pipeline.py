@@ -39,7 +39,8 @@ from hostkit.evals.results import EvalResult
 from hostkit.evals.steps import Steps
 from hostkit.formatting import size
 from hostkit.inventory.models import Inventory
-from hostkit.jobs import JobSpec, JobState, Need, Protected, check, inspect, launch, list_jobs, protect
+from hostkit.jobs import JobSpec, JobState, Need, Protected, State, check, launch, protect
+from hostkit.jobs.lookup import launcher_of
 from hostkit.journal import Journal
 from hostkit.liveness.observe import observe
 from hostkit.plan import Plan
@@ -97,6 +98,7 @@ class Pipeline:
             )
         self.host = self.inventory.hosts[self.evaluation.host]
         self.transport = self.connections.transport(self.evaluation.host)
+        self.launcher = launcher_of(self.connections, self.inventory, self.evaluation.host)
         self.places = Places(self.evaluation.workspace)
         self.sample = Sample.of(self.evaluation, quick=self.options.quick)
         self.archive = Archive(self.inventory.archive, self.name)
@@ -112,7 +114,9 @@ class Pipeline:
             return self._of_a_whole_one(self.plan_only)
         under_way = UnderWay(self.inventory.archive, self.name)
         if self.options.attach:
-            followed = under_way.wait(lambda words: self.steps.say("find", f"following: {words}"))
+            followed = under_way.wait(
+                lambda words: self.steps.say("find", f"following: {words}"), self.connections.remaining()
+            )
             if followed is not None:
                 return self._followed(followed)
         with under_way:
@@ -184,7 +188,7 @@ class Pipeline:
         self._note(record.notes)
         self._journal("eval-latest", eval=self.name, step=candidate.step, id=work.id)
         if record.job is None and own is not None and record.staged is not None:
-            record = under_way.write(record.model_copy(update={"step": "run", "job": own.exact}))
+            record = under_way.write(record.model_copy(update={"step": "run", "job": own.attempt_id}))
         if record.job is None:
             record = self._prepare(under_way, record, work, candidate, status)
         else:
@@ -219,17 +223,17 @@ class Pipeline:
         must not be exchanged, nor its memory taken.
         """
         own = None
-        for job in list_jobs(self.transport, self.host):
+        for job in self.launcher.list_jobs():
             spec = job.spec
             if spec is None or spec.kind not in (running.WHOLE, running.ONE_BLOCK) or spec.name != self.name:
                 continue
-            if job.state != "running":
+            if job.state is not State.RUNNING:
                 continue
             if spec.inputs.get("id") != work.id:
                 raise BusyError(
                     f"another evaluation of {self.name} runs there: step {spec.inputs.get('step')}, job {job.job}",
                     where=self.evaluation.host,
-                    hint=f"wait, or `hostkit job-cancel {job.exact} --host {self.evaluation.host}`",
+                    hint=f"wait, or `hostkit job-cancel {job.attempt_id} --host {self.evaluation.host}`",
                 )
             own = job if spec.kind == running.WHOLE else own
         return own
@@ -331,10 +335,10 @@ class Pipeline:
         )
         with self.steps.running("one-block") as step:
             state = self._launch(work.spec(staged.path, ready, one_block=True), ready, protected)
-            running.follow(self.transport, self.host, state, lambda words: self.steps.say("one-block", words))
+            self._follow("one-block", state)
             step.words = "one block works end to end"
         state = self._launch(work.spec(staged.path, ready), ready, protected, again=record.rerun)
-        return under_way.write(record.model_copy(update={"step": "run", "job": state.exact}))
+        return under_way.write(record.model_copy(update={"step": "run", "job": state.attempt_id}))
 
     def _launch(
         self, spec: JobSpec, ready: Preflight, protected: Protected, *, again: bool = False
@@ -342,8 +346,7 @@ class Pipeline:
         beside = protected.role(self.evaluation.host) is not None
         self._journal("launch", job=spec.id, kind=spec.kind, argv=list(spec.argv))
         return launch(
-            self.transport,
-            self.host,
+            self.launcher,
             spec,
             again=again,
             need=Need(
@@ -354,24 +357,28 @@ class Pipeline:
             beside_run=beside and not self.options.yes,
         )
 
+    def _follow(self, step: str, state: JobState) -> JobState:
+        return running.follow(
+            self.launcher,
+            state,
+            lambda words: self.steps.say(step, words),
+            timeout=self.connections.remaining(),
+        )
+
     def _payload(self, under_way: UnderWay, record: Record) -> tuple[EvalResult, bytes, JobState]:
         """Follow the job, and bring back what it made."""
         assert record.job is not None and record.staged is not None
         with self.steps.running("run") as step:
-            state = inspect(self.transport, self.host, record.job)
+            state = self.launcher.inspect(record.job)
             step.words = f"job {state.job}"
             run_host = self.inventory.runs[self.evaluation.run].host
             if run_host != self.evaluation.host:  # which may be asked again in hours
                 self.connections.close_multiplexer(run_host)
-            state = running.follow(
-                self.transport, self.host, state, lambda words: self.steps.say("run", words)
-            )
+            state = self._follow("run", state)
             step.words = f"job {state.job} done"
         under_way.write(record.model_copy(update={"step": "collect"}))
         with self.steps.running("collect") as step:
-            result, log = running.collect(
-                self.transport, self.host, state, record.evaluation_id, record.staged["sha256"]
-            )
+            result, log = running.collect(self.launcher, state, record.evaluation_id, record.staged["sha256"])
             step.words = f"{result.coverage.blocks} blocks of {result.coverage.prompts_done} prompts"
         return result, log, state
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from hostkit.directories import state_directory
-from hostkit.errors import BusyError, CannotCreateError
+from hostkit.errors import BusyError, CannotCreateError, DeadlineError
 
 
 class Record(BaseModel):
@@ -70,8 +71,11 @@ class UnderWay:
     def __exit__(self, *_: object) -> None:
         self._lock.release()
 
-    def wait(self, say: Callable[[str], None]) -> Record | None:
-        """Wait until whoever evaluates has ended, telling where that is; return its record, None if nobody did."""
+    def wait(self, say: Callable[[str], None], timeout: float | None = None) -> Record | None:
+        """Wait until whoever evaluates has ended, telling where that is; return its record, None if nobody did.
+
+        Raises DeadlineError after `timeout` seconds.
+        """
         from filelock import FileLock, Timeout
 
         try:
@@ -81,9 +85,11 @@ class UnderWay:
         last: Record | None = None
         lock = FileLock(str(self._lock_path), mode=0o600)
         told = ""
+        ends = None if timeout is None else time.monotonic() + timeout
         while True:
+            left = 1.0 if ends is None else min(1.0, max(0.0, ends - time.monotonic()))
             try:
-                with lock.acquire(timeout=1):
+                with lock.acquire(timeout=left):
                     return last
             except Timeout:
                 last = self.read() or last
@@ -91,6 +97,12 @@ class UnderWay:
                 if words != told:
                     told = words
                     say(words)
+                if ends is not None and time.monotonic() >= ends:
+                    raise DeadlineError(
+                        f"--timeout was used up while the evaluation runs: {words}",
+                        hop="this machine",
+                        hint="it runs on; run the same command to follow it again",
+                    ) from None
 
     def read(self) -> Record | None:
         """Return the record that was left, or is being kept; None when there is none that can be read."""

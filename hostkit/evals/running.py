@@ -6,11 +6,9 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from hostkit.errors import DataError, JobEndedError
+from hostkit.errors import DataError, DeadlineError, JobEndedError
 from hostkit.evals.results import EvalResult, parse
-from hostkit.inventory.models import Host
-from hostkit.jobs import JobLimits, JobSpec, JobState, fetch, tail, wait
-from hostkit.transport.base import Transport
+from hostkit.jobs import JobLimits, JobSpec, JobState, Launcher, State
 
 RESULT = "result.json"
 WHOLE, ONE_BLOCK = "eval", "eval-one-block"  # kinds of job
@@ -55,7 +53,7 @@ class Follower:
             words = progress_words(event)
             if words:
                 self._say(words)
-        if not data and state.state == "running" and state.reason not in (None, "supervised"):
+        if not data and state.state is State.RUNNING and state.reason:
             self._say(str(state.reason))
 
     @property
@@ -90,16 +88,19 @@ def progress_words(event: dict[str, Any]) -> str:
 
 
 def follow(
-    transport: Transport,
-    host: Host,
-    state: JobState,
-    say: Callable[[str], None],
-    *,
-    timeout: float | None = None,
+    launcher: Launcher, state: JobState, say: Callable[[str], None], *, timeout: float | None = None
 ) -> JobState:
-    """Follow a job to its good end. Raises JobEndedError for any other."""
+    """Follow a job to its good end. Raises JobEndedError for any other, DeadlineError after `timeout` seconds."""
     follower = Follower(say)
-    ended = wait(transport, host, state.exact, timeout=timeout, progress=follower)
+    ended = launcher.follow(state.attempt_id, timeout=timeout, progress=follower)
+    if ended.state is State.RUNNING:
+        raise DeadlineError(
+            "--timeout was used up while the evaluation runs",
+            hop=launcher.host,
+            where=f"{launcher.host}, job {ended.job}",
+            hint="it runs on there; run the same command to follow it, or "
+            f"`hostkit job-cancel {ended.attempt_id} --host {launcher.host}`",
+        )
     if not ended.ok:
         raise _ended_badly(ended, follower.last_words)
     return ended
@@ -113,17 +114,15 @@ def _ended_badly(state: JobState, last: str) -> JobEndedError:
         f"the evaluation ended as '{state.state}' ({how}){': ' + last if last else ''}",
         state=state.state,
         where=f"{state.host}, job {state.job}",
-        hint=f"`hostkit job-log {state.exact} --host {state.host}` shows its output; "
+        hint=f"`hostkit job-log {state.attempt_id} --host {state.host}` shows its output; "
         "the same command begins a new attempt",
     )
 
 
-def collect(
-    transport: Transport, host: Host, state: JobState, evaluation_id: str, sha256: str
-) -> tuple[EvalResult, bytes]:
+def collect(launcher: Launcher, state: JobState, evaluation_id: str, sha256: str) -> tuple[EvalResult, bytes]:
     """Return the job's result and its log. A result that is not this evaluation's own is a DataError."""
-    where = f"{transport.host}, job {state.job}"
-    result = parse(fetch(transport, host, state.exact, RESULT), where=f"{where}, results/{RESULT}")
+    where = f"{launcher.host}, job {state.job}"
+    result = parse(launcher.fetch(state.attempt_id, RESULT), where=f"{where}, results/{RESULT}")
     if result.id != evaluation_id:
         raise DataError(
             f"the result is of another evaluation ({result.id}, not {evaluation_id})",
@@ -134,6 +133,6 @@ def collect(
         raise DataError(
             "the result is of other weights than were staged", where=where, hint="--rerun evaluates again"
         )
-    out, _ = tail(transport, host, state.exact, -LOG_LIMIT, limit=LOG_LIMIT)
-    err, _ = tail(transport, host, state.exact, -LOG_LIMIT // 4, file="err", limit=LOG_LIMIT // 4)
+    out, _ = launcher.tail(state.attempt_id, -LOG_LIMIT, limit=LOG_LIMIT)
+    err, _ = launcher.tail(state.attempt_id, -LOG_LIMIT // 4, file="err", limit=LOG_LIMIT // 4)
     return result, out + (b"\n--- standard error ---\n" + err if err.strip() else b"")

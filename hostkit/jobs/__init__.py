@@ -1,34 +1,30 @@
 """Jobs: payloads launched detached on a host, beside a live run and never in its way."""
 
-from hostkit.jobs.files import Installed, fetch, install_files, result_names
+from hostkit.jobs.files import Installed, install_files
 from hostkit.jobs.guard import Protected, check, protect
 from hostkit.jobs.headroom import Facts, Need, check_head_room
-from hostkit.jobs.launching import facts, launch, out_of_the_way, plan_launch
-from hostkit.jobs.models import JobLimits, JobSpec, JobState, Lever
-from hostkit.jobs.watching import cancel, inspect, list_jobs, tail, wait
+from hostkit.jobs.launcher import Launcher, launch, lowered_priority, plan_launch
+from hostkit.jobs.models import TERMINAL_STATES, IsolationMeasure, JobLimits, JobSpec, JobState, State
+from hostkit.jobs.supervisor import Supervisor
 
 __all__ = [
+    "TERMINAL_STATES",
     "Facts",
     "Installed",
+    "IsolationMeasure",
     "JobLimits",
     "JobSpec",
     "JobState",
-    "Lever",
+    "Launcher",
     "Need",
     "Protected",
-    "cancel",
+    "State",
+    "Supervisor",
     "check",
     "check_head_room",
-    "facts",
-    "fetch",
-    "inspect",
     "install_files",
     "launch",
-    "list_jobs",
-    "out_of_the_way",
+    "lowered_priority",
     "plan_launch",
     "protect",
-    "result_names",
-    "tail",
-    "wait",
 ]

@@ -1,17 +1,16 @@
-"""Files to and from a job's host, whole or not at all, proven by their SHA-256."""
+"""Small files to a host: whole or not at all, verified by their SHA-256."""
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import posixpath
 from collections.abc import Mapping
 
 from pydantic import BaseModel, ConfigDict
 
-from hostkit.errors import DataError, UsageError
+from hostkit.errors import UsageError
 from hostkit.inventory.models import Host
-from hostkit.jobs.asking import ask
+from hostkit.jobs.job_control import ask
 from hostkit.transport.base import Transport
 
 
@@ -32,7 +31,7 @@ def install_files(
     Names may hold folders (`dflash/metrics.py`). What is there with the same content is left alone.
     """
     for name in files:
-        _proper(name)
+        check_name(name)
     manifest = [
         {"name": name, "size": len(data), "sha256": hashlib.sha256(data).hexdigest(), "mode": mode}
         for name, data in files.items()
@@ -43,34 +42,8 @@ def install_files(
     return Installed(written=tuple(reply["written"]), kept=tuple(reply["kept"]))
 
 
-def result_names(transport: Transport, host: Host, job_id: str) -> list[str]:
-    """Return the names of the files that the job left in results/."""
-    return list(ask(transport, host, "fetch", job=job_id)["names"])
-
-
-def fetch(transport: Transport, host: Host, job_id: str, name: str, *, limit: int = 256 * 2**20) -> bytes:
-    """Return a file of the job's results/; one that changes meanwhile, or is larger than `limit`, is a DataError."""
-    _proper(name)
-    parts: list[bytes] = []
-    offset, seen = 0, None
-    while True:
-        reply = ask(transport, host, "fetch", job=job_id, name=name, offset=offset, timeout=300.0)
-        size = int(reply["size"])
-        if seen is not None and seen != (size, reply["mtime_ns"]):
-            raise DataError(f"results/{name} changed while it was fetched", where=transport.host)
-        if size > limit:
-            raise DataError(f"results/{name} has {size} bytes, more than {limit}", where=transport.host)
-        seen = (size, reply["mtime_ns"])
-        part = base64.b64decode(reply["data"])
-        parts.append(part)
-        offset += len(part)
-        if offset >= size:
-            return b"".join(parts)
-        if not part:
-            raise DataError(f"results/{name} ended before its size", where=transport.host)
-
-
-def _proper(name: str) -> None:
+def check_name(name: str) -> None:
+    """Raise UsageError unless this is the name of a file below a folder."""
     parts = name.split("/")
     if (
         name != posixpath.normpath(name)

@@ -4,15 +4,30 @@ from __future__ import annotations
 
 import hashlib
 import json
+from enum import StrEnum
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
 
 from hostkit.identity import Identity
 
-State = Literal["running", "done", "failed", "killed", "timeout", "cancelled", "memory", "lost", "unknown"]
-FINAL: frozenset[str] = frozenset({"done", "failed", "killed", "timeout", "cancelled", "memory", "lost"})
+
+class State(StrEnum):
+    """What a job is, on every launcher."""
+
+    RUNNING = "running"
+    DONE = "done"  # exit 0
+    FAILED = "failed"  # another exit status, or it could not be executed
+    KILLED = "killed"  # by a signal whose cause is not known
+    TIMEOUT = "timeout"  # the wall limit
+    CANCELLED = "cancelled"
+    MEMORY = "memory"  # its memory limit, or the kernel's OOM killer
+    LOST = "lost"  # gone, and nobody recorded how
+    UNKNOWN = "unknown"
+
+
+TERMINAL_STATES = frozenset(State) - {State.RUNNING, State.UNKNOWN}
 
 
 class JobLimits(BaseModel):
@@ -78,29 +93,29 @@ class JobSpec(BaseModel):
         return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
 
-class Lever(BaseModel):
-    """A means to keep the job out of the way, and whether it was real on that host."""
+class IsolationMeasure(BaseModel):
+    """A measure that keeps the job out of a run's way, and whether it was applied on that host (read back there)."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
 
     name: str
-    real: bool
+    applied: bool = Field(alias="real")
     detail: str = ""
 
 
 class JobIdentity(BaseModel):
-    """The two processes of a job."""
+    """The processes of a job that are known: its payload, and the supervisor where its launcher has one."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    supervisor: Identity
+    supervisor: Identity | None = None
     payload: Identity | None = None
 
 
 class JobState(BaseModel):
     """What a job's folder and the host's process table say. `reason` and `evidence` go with `state`."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
 
     host: str
     job: str
@@ -111,7 +126,7 @@ class JobState(BaseModel):
     exit: int | None = None
     signal: int | None = None
     identity: JobIdentity | None = None
-    levers: tuple[Lever, ...] = ()
+    isolation_measures: tuple[IsolationMeasure, ...] = Field((), alias="levers")
     limits: JobLimits = JobLimits.model_construct()
     spec: JobSpec | None = None
     path: str
@@ -126,22 +141,28 @@ class JobState(BaseModel):
     attached: bool = False  # by launch: it was there before
 
     @property
-    def exact(self) -> str:
-        """The name of this very attempt, for whatever is asked of it next: a bare id means the newest one."""
+    def attempt_id(self) -> str:
+        """The id of this attempt (ID-1); a bare id means the newest one."""
         return self.job if "-" in self.job else f"{self.job}-1"
 
     @property
-    def final(self) -> bool:
-        return self.state in FINAL
+    def processes(self) -> tuple[Identity, ...]:
+        """The processes that ending this job signals."""
+        known = (self.identity.supervisor, self.identity.payload) if self.identity else ()
+        return tuple(identity for identity in known if identity is not None)
+
+    @property
+    def terminal(self) -> bool:
+        return self.state in TERMINAL_STATES
 
     @property
     def ok(self) -> bool:
-        return self.state == "done"
+        return self.state is State.DONE
 
-    def real(self, *names: str) -> bool:
-        """Say whether any of these levers was real."""
-        return any(lever.real and lever.name in names for lever in self.levers)
+    def applied(self, *names: str) -> bool:
+        """Say whether any of these isolation measures was applied."""
+        return any(measure.applied and measure.name in names for measure in self.isolation_measures)
 
     def document(self) -> dict[str, Any]:
         """Return the `hostkit.job/1` document."""
-        return {"schema": "hostkit.job/1"} | self.model_dump(mode="json")
+        return {"schema": "hostkit.job/1"} | self.model_dump(mode="json", by_alias=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ _STYLES = {
 }
 
 
-def show_jobs(console: Console, jobs: list[JobState], unreachable: dict[str, str]) -> None:
+def show_jobs(console: Console, jobs: Sequence[JobState], unreachable: dict[str, str]) -> None:
     """Print a row for each job, newest last, why one ended badly below them, and each host that did not answer."""
     from rich.table import Table
     from rich.text import Text
@@ -63,13 +64,14 @@ def show_job(console: Console, job: JobState) -> None:
     )
     for line in job.evidence:
         console.print(Text(f"  {harmless(line)}"))
-    missing = [harmless(f"{lever.name} ({lever.detail})") for lever in job.levers if not lever.real]
-    real = [harmless(lever.name) for lever in job.levers if lever.real]
-    if real:
-        console.print(
-            Text(f"  levers: {', '.join(real)}" + (f"; not real: {', '.join(missing)}" if missing else "")),
-            soft_wrap=True,
+    measures = job.isolation_measures
+    applied = [harmless(measure.name) for measure in measures if measure.applied]
+    missing = [harmless(f"{measure.name} ({measure.detail})") for measure in measures if not measure.applied]
+    if applied:
+        text = f"  isolation: {', '.join(applied)}" + (
+            f"; not applied: {', '.join(missing)}" if missing else ""
         )
+        console.print(Text(text), soft_wrap=True)
 
 
 def show_log(console: Console, job: JobState, lines: list[str], cut: bool) -> None:

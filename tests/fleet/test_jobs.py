@@ -12,9 +12,7 @@ import pytest
 
 from hostkit.errors import CannotCreateError
 from hostkit.inventory import load
-from hostkit.inventory.models import Host
-from hostkit.jobs import JobLimits, JobSpec, JobState, cancel, inspect, launch, list_jobs, tail, wait
-from hostkit.transport.base import Transport
+from hostkit.jobs import JobLimits, JobSpec, JobState, Launcher, Supervisor
 from hostkit.transport.connections import Connections
 from tests.fleet.fleet import Fleet
 from tests.fleet.processes import until
@@ -25,11 +23,11 @@ MIB = 1 << 20
 
 
 @contextlib.contextmanager
-def ct129(fleet: Fleet) -> Iterator[tuple[Transport, Host]]:
+def ct129(fleet: Fleet) -> Iterator[Launcher]:
     """Connect afresh, as each hostkit command does, and close again."""
     inventory = load(fleet.inventory_path)
     with Connections(inventory) as connections:
-        yield connections.transport("ct129"), inventory.hosts["ct129"]
+        yield Supervisor(connections.transport("ct129"), inventory.hosts["ct129"])
 
 
 def spec(*argv: str, **limits: Any) -> JobSpec:
@@ -37,8 +35,8 @@ def spec(*argv: str, **limits: Any) -> JobSpec:
 
 
 def finished(fleet: Fleet, job: str, seconds: float = 120) -> JobState:
-    with ct129(fleet) as (transport, host):
-        return wait(transport, host, job, timeout=seconds)
+    with ct129(fleet) as launcher:
+        return launcher.follow(job, timeout=seconds)
 
 
 def no_more(fleet: Fleet, *argv: str) -> None:
@@ -50,16 +48,16 @@ def test_a_launch_returns_at_once_and_the_job_goes_on_after_the_connection(fleet
     # the grandchild keeps the streams that it was given
     job = spec("sh", "-c", "sleep 4000 & while [ ! -e /root/go ]; do sleep 0.1; done; echo done; exit 3")
     began = time.monotonic()
-    with ct129(fleet) as (transport, host):
-        started = launch(transport, host, job)
+    with ct129(fleet) as launcher:
+        started = launcher.start(job)
     assert time.monotonic() - began < 60
     assert started.state == "running"
     fleet.settle()
     fleet.sh("ct129", ["touch", "/root/go"])
     ended = finished(fleet, job.id)
     assert (ended.state, ended.exit) == ("failed", 3)
-    with ct129(fleet) as (transport, host):
-        assert tail(transport, host, job.id)[0] == b"done\n"
+    with ct129(fleet) as launcher:
+        assert launcher.tail(job.id)[0] == b"done\n"
     no_more(fleet, "sleep", "4000")
 
 
@@ -69,8 +67,8 @@ def test_two_launches_of_one_job_at_once_start_it_once(fleet: Fleet) -> None:
     states: list[JobState] = []
 
     def start() -> None:
-        with ct129(fleet) as (transport, host):
-            states.append(launch(transport, host, job))
+        with ct129(fleet) as launcher:
+            states.append(launcher.start(job))
 
     threads = [threading.Thread(target=start) for _ in range(3)]
     for thread in threads:
@@ -80,17 +78,17 @@ def test_two_launches_of_one_job_at_once_start_it_once(fleet: Fleet) -> None:
     assert sorted(state.attached for state in states) == [False, True, True]
     until(lambda: ["sleep", "4321"] in fleet.processes("ct129").values(), "the job's process")
     assert list(fleet.processes("ct129").values()).count(["sleep", "4321"]) == 1
-    with ct129(fleet) as (transport, host):
-        assert [found.job for found in list_jobs(transport, host)] == [job.id]
-        assert cancel(transport, host, job.id).state == "cancelled"
+    with ct129(fleet) as launcher:
+        assert [found.job for found in launcher.list_jobs()] == [job.id]
+        assert launcher.cancel(job.id).state == "cancelled"
     no_more(fleet, "sleep", "4321")
 
 
 def test_a_memory_limit_is_kept_by_a_control_group_and_named_as_the_cause(fleet: Fleet) -> None:
     hog = "print(len(bytearray(600 << 20)))"
     job = spec("/usr/bin/python3", "-c", hog, memory_bytes=200 * MIB)
-    with ct129(fleet) as (transport, host):
-        launch(transport, host, job)
+    with ct129(fleet) as launcher:
+        launcher.start(job)
     ended = finished(fleet, job.id)
     assert ended.state == "memory", ended
     assert ended.evidence
@@ -102,14 +100,14 @@ def test_a_memory_limit_is_kept_by_a_control_group_and_named_as_the_cause(fleet:
 def test_each_way_to_end_a_job_is_called_by_its_name(fleet: Fleet) -> None:
     by_time = spec("sleep", "1001", wall_seconds=1, grace_seconds=1)
     by_hand = spec("sleep", "1002")
-    with ct129(fleet) as (transport, host):
-        launch(transport, host, by_time)
-        started = launch(transport, host, by_hand)
+    with ct129(fleet) as launcher:
+        launcher.start(by_time)
+        started = launcher.start(by_hand)
         assert started.identity
         assert started.identity.payload
         fleet.sh("ct129", ["kill", "-9", str(started.identity.payload.pid)])
-        assert wait(transport, host, by_time.id, timeout=120).state == "timeout"
-        killed = wait(transport, host, by_hand.id, timeout=120)
+        assert launcher.follow(by_time.id, timeout=120).state == "timeout"
+        killed = launcher.follow(by_hand.id, timeout=120)
     assert (killed.state, killed.signal) == ("killed", 9)
 
 
@@ -118,36 +116,36 @@ def test_cancelling_ends_the_jobs_own_processes_and_no_others(fleet: Fleet) -> N
     words = ["sleep", "2222"]
     stranger = fleet.start_process("ct129", words)
     job = spec("sh", "-c", "sleep 2222 & sleep 2222; :")
-    with ct129(fleet) as (transport, host):
-        launch(transport, host, job)
+    with ct129(fleet) as launcher:
+        launcher.start(job)
         until(lambda: list(fleet.processes("ct129").values()).count(words) == 3, "the job's processes")
-        assert cancel(transport, host, job.id).state == "cancelled"
+        assert launcher.cancel(job.id).state == "cancelled"
     assert [pid for pid, argv in fleet.processes("ct129").items() if argv == words] == [stranger]
 
 
 @pytest.mark.report("g1")
 def test_a_job_whose_host_was_restarted_is_lost_and_not_still_running(fleet: Fleet) -> None:
     job = spec("sleep", "3333")
-    with ct129(fleet) as (transport, host):
-        launch(transport, host, job)
+    with ct129(fleet) as launcher:
+        launcher.start(job)
     fleet.stop("ct129")
     fleet.start("ct129")
     fleet.listen(fleet.slot.outer(129))
-    with ct129(fleet) as (transport, host):
-        assert inspect(transport, host, job.id).state == "lost"
+    with ct129(fleet) as launcher:
+        assert launcher.inspect(job.id).state == "lost"
 
 
 def test_a_job_sees_no_gpu_and_runs_at_the_lowest_priority(fleet: Fleet) -> None:
     job = spec("sh", "-c", 'echo "$CUDA_VISIBLE_DEVICES."; nice; cat /proc/self/oom_score_adj', cpus=1)
-    with ct129(fleet) as (transport, host):
-        launch(transport, host, job)
+    with ct129(fleet) as launcher:
+        launcher.start(job)
     assert finished(fleet, job.id).ok
-    with ct129(fleet) as (transport, host):
-        assert tail(transport, host, job.id)[0] == b".\n19\n1000\n"
+    with ct129(fleet) as launcher:
+        assert launcher.tail(job.id)[0] == b".\n19\n1000\n"
 
 
 def test_a_job_that_does_not_fit_on_the_disk_fails_and_says_so(fleet: Fleet) -> None:
     fleet.fill_disk("ct129", "/root/.local/state", free=0)
-    with ct129(fleet) as (transport, host), pytest.raises(CannotCreateError) as caught:
-        launch(transport, host, spec("true"))
+    with ct129(fleet) as launcher, pytest.raises(CannotCreateError) as caught:
+        launcher.start(spec("true"))
     assert caught.value.where == "ct129"

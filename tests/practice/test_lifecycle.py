@@ -14,7 +14,7 @@ import pytest
 
 from hostkit.errors import ConfigError, HostkitError
 from hostkit.inventory import load
-from hostkit.jobs import JobSpec, launch
+from hostkit.jobs import JobSpec, Supervisor
 from hostkit.practice import furnish, lifecycle, processes, requirements, training
 from hostkit.practice.root import MARK, Root, all_roots
 from hostkit.transport.connections import Connections
@@ -74,7 +74,7 @@ def test_down_ends_a_job_that_has_an_environment_of_its_own(own: Root) -> None:
     code = "import time; print('up', flush=True); time.sleep(600)"
     spec = JobSpec(kind="eval", name="left behind", argv=(sys.executable, "-S", "-c", code))
     with Connections(inventory) as connections:
-        state = launch(connections.transport("ct129"), inventory.hosts["ct129"], spec)
+        state = Supervisor(connections.transport("ct129"), inventory.hosts["ct129"]).start(spec)
     assert state.state == "running"
     assert state.identity is not None
     assert state.identity.payload is not None

@@ -16,7 +16,7 @@ from hostkit.evals.pipeline import Options, Pipeline
 from hostkit.evals.preflight import HarnessFound, Preflight
 from hostkit.evals.record import UnderWay
 from hostkit.evals.steps import Steps
-from hostkit.jobs import JobState
+from hostkit.jobs import JobState, State
 from hostkit.transport.fake import FakeTransport
 
 from .samples import result
@@ -78,10 +78,10 @@ class World:
             path=plan.path, host="ct129", sha256=SHA, bytes=1, step=plan.step, route=(), method="full"
         )
 
-    def list_jobs(self, *_: Any) -> list[JobState]:
+    def list_jobs(self) -> list[JobState]:
         return list(self.jobs)
 
-    def launch(self, _t: Any, _h: Any, spec: Any, **_: Any) -> JobState:
+    def launch(self, _launcher: Any, spec: Any, **_: Any) -> JobState:
         found = next((job for job in self.jobs if job.job == spec.id), None)
         if found is None:
             state = "running" if spec.kind == running.WHOLE else "done"
@@ -90,17 +90,17 @@ class World:
         self._did(f"launch {spec.kind}")
         return found
 
-    def inspect(self, _t: Any, _h: Any, job: str) -> JobState:
+    def inspect(self, job: str) -> JobState:
         self.asked.append(job)
-        return next(one for one in self.jobs if one.exact == job)
+        return next(one for one in self.jobs if one.attempt_id == job)
 
-    def follow(self, _t: Any, _h: Any, state: JobState, _say: Any) -> JobState:
-        ended = state.model_copy(update={"state": "done"})
+    def follow(self, _launcher: Any, state: JobState, _say: Any, **_: Any) -> JobState:
+        ended = state.model_copy(update={"state": State.DONE})
         self.jobs = [ended if job.job == state.job else job for job in self.jobs]
         self._did(f"follow {state.spec.kind}" if state.spec else "follow")
         return ended
 
-    def collect(self, _t: Any, _h: Any, state: JobState, this: str, _sha: str) -> Any:
+    def collect(self, _launcher: Any, state: JobState, this: str, _sha: str) -> Any:
         self._did("collect")
         step = state.spec.inputs["step"] if state.spec else 0
         return result({"p": [1, 2]}, step=step, evaluation_id=this), b"log"
@@ -116,7 +116,9 @@ class World:
     def evaluate(self, **options: bool) -> dict[str, Any]:
         self.done = []
         found = inventory().model_copy(update={"archive": self.archive})
-        connections = SimpleNamespace(transport=FakeTransport, close_multiplexer=lambda _host: None)
+        connections = SimpleNamespace(
+            transport=FakeTransport, close_multiplexer=lambda _host: None, remaining=lambda: None
+        )
         return Pipeline(connections, found, "drafter", Options(**options), Steps()).run()
 
 
@@ -125,10 +127,10 @@ def world(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     made = World(str(tmp_path / "archive"))
     for name in (
-        "observe", "choose_latest", "verify", "compare_harness", "preflight", "plan_stage", "stage", "list_jobs",
-        "launch", "inspect",
+        "observe", "choose_latest", "verify", "compare_harness", "preflight", "plan_stage", "stage", "launch",
     ):  # fmt: skip
         monkeypatch.setattr(pipeline, name, getattr(made, name))
+    monkeypatch.setattr(pipeline, "launcher_of", lambda *_: made)
     monkeypatch.setattr(filing, "observe", made.observe)
     monkeypatch.setattr(running, "follow", made.follow)
     monkeypatch.setattr(running, "collect", made.collect)

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from hostkit.errors import BusyError
+from hostkit.errors import BusyError, DeadlineError
 from hostkit.evals.record import Record, UnderWay
 
 RECORD = Record(
@@ -78,3 +78,11 @@ def test_following_ends_when_the_other_one_ends_and_tells_where_it_is():
 
 def test_where_nobody_evaluates_there_is_nobody_to_follow():
     assert UnderWay("/a", "drafter").wait(pytest.fail) is None
+
+
+def test_following_ends_with_the_commands_own_time_and_says_that_the_evaluation_runs_on():
+    with UnderWay("/a", "drafter") as first:
+        first.write(RECORD)
+        with pytest.raises(DeadlineError, match="step 4000") as caught:
+            UnderWay("/a", "drafter").wait(lambda _words: None, timeout=0.1)
+    assert "runs on" in caught.value.hint

@@ -29,26 +29,30 @@ class Bench:
     host: Host
     state: Path
 
+    @property
+    def launcher(self) -> jobs.Launcher:
+        return jobs.Supervisor(self.transport, self.host, hold=0.5)
+
     def spec(self, code: str, *arguments: str, name: str = "test", **fields: Any) -> jobs.JobSpec:
         argv = (sys.executable, "-c", code, *arguments)
         return jobs.JobSpec(kind="test", name=name, argv=argv, **fields)
 
     def launch(self, spec: jobs.JobSpec, **options: Any) -> jobs.JobState:
-        return jobs.launch(self.transport, self.host, spec, **options)
+        return jobs.launch(self.launcher, spec, **options)
 
     def run(self, spec: jobs.JobSpec, **options: Any) -> jobs.JobState:
         return self.wait(self.launch(spec, **options).job)
 
     def wait(self, job: str) -> jobs.JobState:
-        state = jobs.wait(self.transport, self.host, job, timeout=120, hold=0.5)
-        assert state.final, state
+        state = self.launcher.follow(job, timeout=120)
+        assert state.terminal, state
         return state
 
     def inspect(self, job: str) -> jobs.JobState:
-        return jobs.inspect(self.transport, self.host, job)
+        return self.launcher.inspect(job)
 
     def out(self, job: str, file: str = "out") -> str:
-        return jobs.tail(self.transport, self.host, job, file=file)[0].decode()
+        return self.launcher.tail(job, file=file)[0].decode()
 
     def wait_for_output(self, job: str, word: str) -> str:
         return until(lambda: text if word in (text := self.out(job)) else None, f"{word!r} in the output")
@@ -97,6 +101,6 @@ def _bench(state: Path, python: str) -> Iterator[Bench]:
     with Connections(inventory, here="here") as connections:
         bench = Bench(connections.transport("here"), host, state)
         yield bench
-        for job in jobs.list_jobs(bench.transport, host):
+        for job in bench.launcher.list_jobs():
             if job.state == "running" or job.survivors:
-                jobs.cancel(bench.transport, host, job.job)
+                bench.launcher.cancel(job.job)

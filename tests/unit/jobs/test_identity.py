@@ -53,11 +53,11 @@ def test_a_run_with_the_same_words_is_never_signalled_when_a_job_is_ended(
     timed_out = bench.run(bench.spec(sleeper, *words, limits={"wall_seconds": 0.5, "grace_seconds": 0.5}))
     assert timed_out.state == "timeout"
     second = bench.launch(bench.spec(sleeper, *words, "again"))
-    assert jobs.cancel(bench.transport, bench.host, second.job).state == "cancelled"
+    assert bench.launcher.cancel(second.job).state == "cancelled"
     third = bench.launch(bench.spec(sleeper, *words, "thrice"))
     os.kill(third.identity.supervisor.pid, signal.SIGKILL)
     waiting(lambda: bench.inspect(third.job).state == "lost", "the loss")
-    jobs.cancel(bench.transport, bench.host, third.job)
+    bench.launcher.cancel(third.job)
     now = steps(log)
     waiting(lambda: steps(log) > now + 2, "the run's next steps")
     assert host_process.identity(process.pid) == before
@@ -84,7 +84,7 @@ def test_a_number_that_was_given_to_another_process_is_not_the_job(bench: Any, t
     assert live is not None
     job, _ = forged(bench, pid=process.pid, start_ticks=live["start_ticks"] - 1)
     assert bench.inspect(job).state == "lost"
-    assert jobs.cancel(bench.transport, bench.host, job).state == "lost"
+    assert bench.launcher.cancel(job).state == "lost"
     assert process.poll() is None and "signal" not in log.read_text()
 
 
@@ -111,7 +111,7 @@ def test_a_job_of_another_pid_namespace_is_unknown_while_its_claim_is_held_and_i
         fcntl.flock(claim, fcntl.LOCK_EX)
         assert bench.inspect(job).state == "unknown"
         with pytest.raises(RefusedError, match="unknown"):
-            jobs.cancel(bench.transport, bench.host, job)
+            bench.launcher.cancel(job)
     assert bench.inspect(job).state == "lost"
     assert process.poll() is None and "signal" not in log.read_text()
 
@@ -124,10 +124,10 @@ def test_a_damaged_record_is_unknown_and_starts_and_signals_nothing(bench: Any, 
     job, folder = forged(bench)
     (folder / name).write_text(text)
     assert bench.inspect(job).state == "unknown"
-    again = jobs.launch(bench.transport, bench.host, bench.spec("print(1)", name="{}"))
+    again = jobs.launch(bench.launcher, bench.spec("print(1)", name="{}"))
     assert (again.state, again.attached) == ("unknown", True)
     with pytest.raises(RefusedError):
-        jobs.cancel(bench.transport, bench.host, job)
+        bench.launcher.cancel(job)
 
 
 def test_a_launch_that_was_cut_before_its_payload_is_lost_and_makes_way(bench: Any) -> None:

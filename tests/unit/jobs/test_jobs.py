@@ -47,8 +47,8 @@ def test_a_job_that_ends_well_is_done_and_its_output_and_results_are_kept(bench:
     assert (state.state, state.exit, state.signal, state.attempt) == ("done", 0, None, 1)
     assert bench.out(state.job) == f"out {bench.state.parent}\n"
     assert bench.out(state.job, "err") == "err\n"
-    assert jobs.result_names(bench.transport, bench.host, state.job) == ["r.json"]
-    assert jobs.fetch(bench.transport, bench.host, state.job, "r.json") == b"{}"
+    assert bench.launcher.result_names(state.job) == ["r.json"]
+    assert bench.launcher.fetch(state.job, "r.json") == b"{}"
 
 
 @pytest.mark.parametrize("code", [1, 3, 127, 137, 255])
@@ -92,7 +92,7 @@ def test_a_launch_returns_at_once_though_a_grandchild_keeps_every_stream(bench: 
     assert time.monotonic() - begin < 100  # and not the grandchild's ten minutes
     assert state.state == "running" and not gone(payload_pid(state))
     grandchild = int(bench.wait_for_output(state.job, "\n").split()[1])
-    assert jobs.cancel(bench.transport, bench.host, state.job).state == "cancelled"
+    assert bench.launcher.cancel(state.job).state == "cancelled"
     assert gone(grandchild)
 
 
@@ -171,7 +171,7 @@ def test_strays_of_a_lost_job_are_named_block_a_second_start_and_are_ended_by_ca
     assert bench.inspect(state.job).survivors == (stray,)
     with pytest.raises(RefusedError, match="cancel it first"):
         bench.launch(spec)
-    ended = jobs.cancel(bench.transport, bench.host, state.job)
+    ended = bench.launcher.cancel(state.job)
     assert ended.state == "lost" and f"ended by cancel: {stray}" in ended.evidence
     assert gone(stray)
     assert bench.launch(spec).attempt == 2
@@ -179,17 +179,17 @@ def test_strays_of_a_lost_job_are_named_block_a_second_start_and_are_ended_by_ca
 
 def test_cancel_ends_the_job_and_says_so(bench: Any) -> None:
     state = bench.launch(bench.spec(SLEEPER))
-    ended = jobs.cancel(bench.transport, bench.host, state.job, by="ann on laptop")
+    ended = bench.launcher.cancel(state.job, by="ann on laptop")
     assert (ended.state, ended.reason) == ("cancelled", "cancelled by ann on laptop")
     assert re.fullmatch(r"asked at \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", ended.evidence[0])
     assert gone(payload_pid(state))
-    assert jobs.cancel(bench.transport, bench.host, state.job).state == "cancelled"
+    assert bench.launcher.cancel(state.job).state == "cancelled"
 
 
 def test_a_supervisor_that_was_stopped_is_no_obstacle_to_cancel(bench: Any) -> None:
     state = bench.launch(bench.spec(SLEEPER, limits={"grace_seconds": 0.2}))
     os.kill(supervisor_pid(state), signal.SIGSTOP)
-    ended = jobs.cancel(bench.transport, bench.host, state.job)
+    ended = bench.launcher.cancel(state.job)
     assert ended.state == "cancelled"
     assert gone(payload_pid(state)) and gone(supervisor_pid(state))
 
@@ -204,7 +204,7 @@ def test_a_supervisor_told_to_end_by_somebody_else_is_not_a_cancel(bench: Any) -
 
 def test_a_job_that_is_over_is_left_alone_by_cancel(bench: Any) -> None:
     state = bench.run(bench.spec("raise SystemExit(4)"))
-    ended = jobs.cancel(bench.transport, bench.host, state.job)
+    ended = bench.launcher.cancel(state.job)
     assert (ended.state, ended.exit) == ("failed", 4)
 
 
@@ -231,7 +231,7 @@ def test_a_failed_job_gets_a_new_attempt_and_the_first_stays(bench: Any) -> None
     assert [bench.run(spec).job for _ in range(3)] == [spec.id, f"{spec.id}-2", f"{spec.id}-3"]
     assert bench.inspect(spec.id).attempt == 3
     assert bench.inspect(f"{spec.id}-1").attempt == 1
-    assert [job.job for job in jobs.list_jobs(bench.transport, bench.host)] == [
+    assert [job.job for job in bench.launcher.list_jobs()] == [
         spec.id,
         f"{spec.id}-2",
         f"{spec.id}-3",
@@ -251,7 +251,7 @@ def test_of_launches_at_once_exactly_one_starts_a_payload_and_all_name_it(bench:
         thread.join()
     assert sorted(state.attached for state in states) == [False] + [True] * 5
     assert len({payload_pid(state) for state in states}) == 1
-    assert len(jobs.list_jobs(bench.transport, bench.host)) == 1
+    assert len(bench.launcher.list_jobs()) == 1
 
 
 def test_wait_hands_on_every_byte_once_and_in_order(bench: Any) -> None:
@@ -260,12 +260,9 @@ def test_wait_hands_on_every_byte_once_and_in_order(bench: Any) -> None:
         "import sys, time\nfor i in range(300): print('line', i, flush=True); time.sleep(0.002)\nprint('x' * 3_000_000)"
     )
     state = bench.launch(spec)
-    ended = jobs.wait(
-        bench.transport,
-        bench.host,
+    ended = bench.launcher.follow(
         state.job,
         progress=lambda _, data: seen.extend(data),
-        hold=0.3,
         timeout=120,
     )
     assert ended.state == "done"
@@ -275,15 +272,15 @@ def test_wait_hands_on_every_byte_once_and_in_order(bench: Any) -> None:
 
 def test_wait_that_is_bounded_returns_a_running_state(bench: Any) -> None:
     state = bench.launch(bench.spec(SLEEPER))
-    assert jobs.wait(bench.transport, bench.host, state.job, timeout=0.2).state == "running"
+    assert bench.launcher.follow(state.job, timeout=0.2).state == "running"
 
 
 @pytest.mark.report("b3")
 def test_a_tail_is_bounded_by_bytes_not_by_lines(bench: Any) -> None:
     state = bench.run(bench.spec("print('x' * 300_000, end='')"))
-    data, end = jobs.tail(bench.transport, bench.host, state.job, -1000, limit=500)
+    data, end = bench.launcher.tail(state.job, -1000, limit=500)
     assert (data, end) == (b"x" * 500, 300_000 - 500)
-    assert jobs.tail(bench.transport, bench.host, state.job, 10**9) == (b"", 300_000)
+    assert bench.launcher.tail(state.job, 10**9) == (b"", 300_000)
 
 
 HOSTILE = [
@@ -332,15 +329,15 @@ def test_only_results_can_be_fetched(bench: Any, name: str) -> None:
         bench.spec("import os; os.symlink('/etc/passwd', os.environ['HOSTKIT_RESULTS'] + '/link')")
     )
     with pytest.raises((UsageError, DataError)):
-        jobs.fetch(bench.transport, bench.host, state.job, name)
+        bench.launcher.fetch(state.job, name)
 
 
 def test_a_large_result_arrives_whole(bench: Any) -> None:
     code = "import os; open(os.environ['HOSTKIT_RESULTS'] + '/big', 'wb').write(bytes(range(256)) * 40_000)"
     state = bench.run(bench.spec(code))
-    assert jobs.fetch(bench.transport, bench.host, state.job, "big") == bytes(range(256)) * 40_000
+    assert bench.launcher.fetch(state.job, "big") == bytes(range(256)) * 40_000
     with pytest.raises(DataError, match="more than"):
-        jobs.fetch(bench.transport, bench.host, state.job, "big", limit=1000)
+        bench.launcher.fetch(state.job, "big", limit=1000)
 
 
 def test_the_payload_sees_few_variables_and_no_gpu(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -352,7 +349,7 @@ def test_the_payload_sees_few_variables_and_no_gpu(bench: Any, monkeypatch: pyte
     env = json.loads(bench.out(state.job))
     assert env["CUDA_VISIBLE_DEVICES"] == "" and env["OMP_NUM_THREADS"] == "1" and env["A"] == "1"
     assert "SSH_AUTH_SOCK" not in env and env["HOME"] != "/leak"
-    assert state.real("gpus-hidden")
+    assert state.applied("gpus-hidden")
 
 
 def test_files_are_installed_whole_once_and_kept_when_equal(bench: Any, tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def test_a_job_on_the_core_of_a_run_leaves_it_the_core(bench: Any, busy_run: Any
     bench.wait_for_output(state.job, "up")
     assert state.identity is not None and state.identity.payload is not None
     beside = share(run.pid, state.identity.payload.pid)
-    assert beside > 0.85, (beside, without, state.levers)
+    assert beside > 0.85, (beside, without, state.isolation_measures)
     grouped = Path("/proc/sys/kernel/sched_autogroup_enabled")
     if grouped.exists() and grouped.read_text().strip() == "1":
         assert without < 0.75, (beside, without)  # nice alone in another session: what the levers are for
@@ -78,8 +78,8 @@ def test_without_control_groups_the_session_level_still_leaves_the_run_its_core(
     run, cpu = busy_run
     state = bench.launch(bench.spec(SPIN, str(cpu)))
     bench.wait_for_output(state.job, "up")
-    assert not state.real("cpu-weight")
-    assert share(run.pid, state.identity.payload.pid) > 0.85, state.levers
+    assert not state.applied("cpu-weight")
+    assert share(run.pid, state.identity.payload.pid) > 0.85, state.isolation_measures
 
 
 def test_every_lever_that_is_called_real_is_read_back_in_the_payload(bench: Any) -> None:
@@ -92,14 +92,19 @@ def test_every_lever_that_is_called_real_is_read_back_in_the_payload(bench: Any)
     state = bench.run(bench.spec(code, limits={"cpus": 1, "memory_bytes": 200 * MIB}))
     seen = json.loads(bench.out(state.job))
     assert (seen["nice"], seen["cpus"], seen["oom"].strip()) == (19, 1, "1000")
-    assert state.real("nice") and state.real("cpus") and state.real("oom-first") and state.real("io-idle")
-    assert state.real("autogroup") == seen["autogroup"].strip().endswith("nice 19")
-    assert state.real("memory-cgroup", "memory-watchdog")
+    assert (
+        state.applied("nice")
+        and state.applied("cpus")
+        and state.applied("oom-first")
+        and state.applied("io-idle")
+    )
+    assert state.applied("autogroup") == seen["autogroup"].strip().endswith("nice 19")
+    assert state.applied("memory-cgroup", "memory-watchdog")
     for lever, controller in (("memory-cgroup", "memory"), ("cpu-weight", "cpu")):
         inside = any(
             f"/hostkit-{state.job}" in line for line in seen["groups"].splitlines() if controller in line
         )
-        assert state.real(lever) == inside or "0::/" in seen["groups"]
+        assert state.applied(lever) == inside or "0::/" in seen["groups"]
 
 
 def test_no_control_group_stays_behind(bench: Any) -> None:
@@ -140,7 +145,11 @@ def test_without_control_groups_the_watchdog_ends_it_with_numbers(bench_without_
     state = bench.run(bench.spec(EATER, limits={"memory_bytes": 100 * MIB}))
     assert (state.state, state.reason) == ("memory", "ended for passing its memory limit")
     assert "bytes were resident in 1 processes, the limit is 104857600" in state.evidence[0]
-    assert not state.real("memory-cgroup") and state.real("memory-watchdog") and state.real("memory-rlimit")
+    assert (
+        not state.applied("memory-cgroup")
+        and state.applied("memory-watchdog")
+        and state.applied("memory-rlimit")
+    )
 
 
 def test_the_watchdog_counts_all_processes_of_the_job(bench_without_groups: Any) -> None:

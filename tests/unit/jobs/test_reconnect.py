@@ -13,6 +13,7 @@ import pytest
 from hostkit import jobs
 from hostkit.errors import (
     CannotCreateError,
+    DeadlineError,
     HostKeyError,
     LostError,
     ProtocolError,
@@ -40,6 +41,10 @@ def answering(*replies: dict[str, Any] | Exception) -> FakeTransport:
     return FakeTransport("far", answer)
 
 
+def supervisor(transport: FakeTransport, **options: Any) -> jobs.Supervisor:
+    return jobs.Supervisor(transport, HOST, **options)
+
+
 def poll(state: str, text: bytes = b"", end: int = 0, size: int | None = None) -> dict[str, Any]:
     job = {"job": JOB, "state": state, "path": "/x", "reason": "r"}
     return {
@@ -56,14 +61,14 @@ FACTS = {"memory": {"total": 1, "available": 1}, "cpus": 1, "at": 0}
 
 def test_only_what_changes_nothing_is_asked_once_more_after_a_cut() -> None:
     found = {"job": JOB, "state": "done", "path": "/x"}
-    assert jobs.inspect(answering(CUT, found), HOST, JOB).state == "done"
-    assert jobs.tail(answering(CUT, poll("done", b"x", 1)), HOST, JOB) == (b"x", 1)
-    assert jobs.list_jobs(answering(CUT, {"jobs": [found]}), HOST)[0].job == JOB
-    assert jobs.result_names(answering(CUT, {"names": ["a"]}), HOST, JOB) == ["a"]
-    assert jobs.facts(answering(CUT, FACTS), HOST).cpus == 1
+    assert supervisor(answering(CUT, found)).inspect(JOB).state == "done"
+    assert supervisor(answering(CUT, poll("done", b"x", 1))).tail(JOB) == (b"x", 1)
+    assert supervisor(answering(CUT, {"jobs": [found]})).list_jobs()[0].job == JOB
+    assert supervisor(answering(CUT, {"names": ["a"]})).result_names(JOB) == ["a"]
+    assert supervisor(answering(CUT, FACTS)).facts().cpus == 1
     for act in (
-        lambda host: jobs.cancel(host, HOST, JOB),
-        lambda host: jobs.launch(host, HOST, jobs.JobSpec(kind="k", name="n", argv=("a",))),
+        lambda host: supervisor(host).cancel(JOB),
+        lambda host: jobs.launch(supervisor(host), jobs.JobSpec(kind="k", name="n", argv=("a",))),
         lambda host: jobs.install_files(host, HOST, {"a": b""}, "/d"),
     ):
         transport = answering(CUT, found)
@@ -75,7 +80,7 @@ def test_only_what_changes_nothing_is_asked_once_more_after_a_cut() -> None:
 def test_a_job_is_named_by_its_very_attempt() -> None:
     for job, exact in ((JOB, f"{JOB}-1"), (f"{JOB}-2", f"{JOB}-2")):
         found = {"job": job, "state": "done", "path": "/x"}
-        assert jobs.inspect(answering(found), HOST, JOB).exact == exact
+        assert supervisor(answering(found)).inspect(JOB).attempt_id == exact
 
 
 LOST = UnreachableError("connection lost", hop="pve")
@@ -91,7 +96,7 @@ def test_output_goes_on_where_it_was_after_a_lost_connection() -> None:
         poll("done", b"", 7),
     )
     seen: list[bytes] = []
-    state = jobs.wait(transport, HOST, JOB, progress=lambda _, data: seen.append(data))
+    state = supervisor(transport).follow(JOB, progress=lambda _, data: seen.append(data))
     assert (state.state, b"".join(seen)) == ("done", b"one two")
     assert len(transport.asked) == 5
 
@@ -99,28 +104,35 @@ def test_output_goes_on_where_it_was_after_a_lost_connection() -> None:
 @pytest.mark.report("e15")
 def test_a_connection_that_stays_lost_is_given_up_with_its_hop() -> None:
     with pytest.raises(UnreachableError) as caught:
-        jobs.wait(answering(poll("running"), LOST), HOST, JOB, patience=0.6)
+        supervisor(answering(poll("running"), LOST), patience=0.6).follow(JOB)
     assert caught.value.hop == "pve"
 
 
 def test_a_changed_host_key_is_not_tried_again() -> None:
     transport = answering(HostKeyError("changed", hop="pve"), poll("done"))
     with pytest.raises(HostKeyError):
-        jobs.wait(transport, HOST, JOB)
+        supervisor(transport).follow(JOB)
     assert len(transport.asked) == 1
 
 
 def test_a_bounded_wait_ends_though_nothing_is_reached() -> None:
     begin = time.monotonic()
     with pytest.raises(UnreachableError):
-        jobs.wait(answering(LOST), HOST, JOB, timeout=0.2)
+        supervisor(answering(LOST)).follow(JOB, timeout=0.2)
     assert time.monotonic() - begin < 100
+
+
+def test_the_commands_own_deadline_is_not_tried_again() -> None:
+    transport = answering(DeadlineError("--timeout was used up", hop="pve"), poll("done"))
+    with pytest.raises(DeadlineError):
+        supervisor(transport).follow(JOB)
+    assert len(transport.asked) == 1
 
 
 def test_output_that_a_finished_job_left_is_read_to_its_end() -> None:
     transport = answering(poll("done", b"a", 1, size=3), poll("done", b"bc", 3))
     seen: list[bytes] = []
-    jobs.wait(transport, HOST, JOB, progress=lambda _, data: seen.append(data))
+    supervisor(transport).follow(JOB, progress=lambda _, data: seen.append(data))
     assert b"".join(seen) == b"abc"
 
 
@@ -137,7 +149,7 @@ def test_what_a_host_refuses_or_cannot_do_is_an_error_of_its_kind(
     reply: dict[str, Any], error: type[Exception]
 ) -> None:
     with pytest.raises(error):
-        jobs.launch(answering(reply), HOST, jobs.JobSpec(kind="k", name="n", argv=("x",)))
+        jobs.launch(supervisor(answering(reply)), jobs.JobSpec(kind="k", name="n", argv=("x",)))
 
 
 def launched(*levers: tuple[str, bool, str]) -> dict[str, Any]:
@@ -163,7 +175,7 @@ def test_beside_a_run_a_job_without_a_lever_is_ended_again_and_refused(
 ) -> None:
     transport = answering(launched(*levers), {"job": JOB, "state": "cancelled", "path": "/x"})
     spec = jobs.JobSpec(kind="k", name="n", argv=("x",))
-    launch: Callable[[], Any] = lambda: jobs.launch(transport, HOST, spec, beside_run=True)  # noqa: E731
+    launch: Callable[[], Any] = lambda: jobs.launch(supervisor(transport), spec, beside_run=True)  # noqa: E731
     if works:
         assert launch().state == "running"
     else:

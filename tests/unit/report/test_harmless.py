@@ -12,7 +12,7 @@ from rich.console import Console
 from hostkit.evals.archive import Entry
 from hostkit.evals.document import document
 from hostkit.identity import Identity
-from hostkit.jobs import JobState, Lever
+from hostkit.jobs import IsolationMeasure, JobState
 from hostkit.plan import Effect, Plan, PlanStep
 from hostkit.report.evaluation import show as show_evaluation
 from hostkit.report.jobs import show_job, show_jobs
@@ -81,9 +81,15 @@ def test_a_list_of_jobs_keeps_each_on_a_row_and_says_below_why_one_ended(page: C
 
 
 def test_a_job_with_a_hostile_record(page: Console) -> None:
-    lever = Lever(name=HOSTILE, real=True, detail=HOSTILE)
+    measure = IsolationMeasure(name=HOSTILE, applied=True, detail=HOSTILE)
     job = JobState(
-        host="ct129", job=HOSTILE, attempt=1, state="failed", reason=HOSTILE, path="/x", levers=(lever,)
+        host="ct129",
+        job=HOSTILE,
+        attempt=1,
+        state="failed",
+        reason=HOSTILE,
+        path="/x",
+        isolation_measures=(measure,),
     )
     show_jobs(page, [job], {})
     show_job(page, job)
