@@ -104,7 +104,7 @@ def overview(
     retention = retention_of(saved, process.argv if process else ())
     going = [one.path for one in goes_next(candidates, retention, status.step.next_save)] if retention else []
     evals = [name for name, one in inventory.evals.items() if one.run == status.run]
-    found = [best_of(inventory.archive, name) for name in evals]
+    found = [best_of(inventory.archive_folder, name) for name in evals]
     best = [one for one, _ in found if one is not None]
     ages = {(one.step, one.path): one.age for one in status.checkpoints}
     return Overview(

@@ -101,7 +101,7 @@ class Pipeline:
         self.launcher = launcher_of(self.connections, self.inventory, self.evaluation.host)
         self.places = Places(self.evaluation.workspace)
         self.sample = Sample.of(self.evaluation, quick=self.options.quick)
-        self.archive = Archive(self.inventory.archive, self.name)
+        self.archive = Archive(self.inventory.archive_folder, self.name)
         self.harness: Harness = dflash()
         self.prompts = Prompts.of(self.evaluation.prompts, self.harness, self.places)
         self.journal = Journal()
@@ -112,7 +112,7 @@ class Pipeline:
         """Evaluate, or go on where a command was cut; return the `hostkit.eval-latest/1` document."""
         if self.options.dry_run:
             return self._of_a_whole_one(self.plan_only)
-        under_way = UnderWay(self.inventory.archive, self.name)
+        under_way = UnderWay(self.inventory.archive_folder, self.name)
         if self.options.attach:
             followed = under_way.wait(
                 lambda words: self.steps.say("find", f"following: {words}"), self.connections.remaining()

@@ -41,6 +41,7 @@ def cross_faults(document: Document) -> Iterator[Fault]:
         _logs(runs),
         _evals(evals, runs, hosts, document),
         _idle_defaults(document),
+        _reserved(document, evals),
     ):
         for path, what, instead in found:
             if not any(path[:length] in document.faulty for length in range(1, len(path) + 1)):
@@ -283,6 +284,16 @@ def _idle_defaults(document: Document) -> Found:
             what,
             "give it an anchor (&name) and write `<<: *name` in the entries that it is for, or take it out",
         )
+
+
+def _reserved(document: Document, evals: Entries) -> Found:
+    """Refuse what the format has a place for and nothing would heed: empty, it may stand."""
+    if isinstance(targets := document.data.get("notify"), list) and targets:
+        yield ("notify",), "no notification is sent yet", "take it out, or write notify: []"
+    for name, entry in evals.items():
+        if isinstance(baselines := entry.get("baselines"), dict) and baselines:
+            path = ("evals", name, "baselines")
+            yield path, "nothing is compared with baselines yet", "take it out, or write baselines: {}"
 
 
 def _exists(path: Path, name: object, known: Entries, kind: str, document: Document) -> Found:

@@ -56,7 +56,9 @@ def _exactly_one(*keys: str) -> dict[str, Any]:
 class Model(BaseModel):
     """Frozen, and deaf to nothing: an unknown key is a fault."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, defer_build=True
+    )  # only the outermost is ever built
 
 
 def _here(value: object) -> object:
@@ -362,7 +364,7 @@ class Eval(Model):
     limits: Limits = Field(Limits.model_construct(), examples=[{"memory": "72GiB"}])
     baselines: dict[Name, Baseline] = Field(
         default={},
-        description="published drafters to compare with; checked, and used by nothing yet",
+        description="reserved: nothing is compared with them yet, so it must be empty",
         examples=[{"z-lab": {"drafter": "/models/Qwen3.6-27B-DFlash"}}],
     )
 
@@ -388,8 +390,9 @@ class Inventory(Model):
     hostkit: Annotated[Literal[1], BeforeValidator(_version)] = Field(
         description="version of this format", examples=[1]
     )
-    archive: Folder = Field(
-        description="the results of evaluations: plain files on this machine",
+    archive: Folder | None = Field(
+        None,
+        description="folder on this machine for the results of evaluations; default: ~/.local/share/hostkit/archive",
         examples=["/data/hostkit/archive"],
     )
     defaults: dict[str, Any] = Field(
@@ -405,6 +408,15 @@ class Inventory(Model):
     )
     notify: list[Text] = Field(
         default=[],
-        description="where reports are to be sent; checked, and used by nothing yet",
+        description="reserved: nothing is sent yet, so it must be empty",
         examples=[[]],
     )
+
+    @property
+    def archive_folder(self) -> str:
+        """The folder of results on this machine: `archive`, or the default in the user's data directory."""
+        if self.archive is not None:
+            return self.archive
+        from hostkit.directories import data_directory
+
+        return str(data_directory(create=False) / "archive")

@@ -36,7 +36,7 @@ def inventory(session: Session, check: bool = False, schema: bool = False) -> Ou
     for host in values["hosts"].values():
         if "pct" in host or host.get("local"):
             del host["login"]  # says nothing of what is entered without ssh
-    values["notify"] = [_masked(target) for target in loaded.inventory.notify]
+    values["archive"] = loaded.inventory.archive_folder
     document = {
         "schema": "hostkit.inventory/1",
         "file": str(loaded.file),
@@ -120,12 +120,6 @@ def _alias(hop: Hop) -> str:
         return f"{hop.host.alias} (your ssh config: {error.what})"
     through = f" through {','.join(end.jumps)}" if end.jumps else ""
     return f"{hop.host.alias} (your ssh config: {end.user}@{end.address} port {end.port}{through})"
-
-
-def _masked(target: str) -> str:
-    """Return a notification target without the secrets that its address carries."""
-    scheme, separator, _ = target.partition("://")
-    return f"{scheme}://***" if separator else "***"
 
 
 def _table(console: Console, rows: list[dict[str, Any]]) -> None:

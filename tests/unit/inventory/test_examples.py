@@ -48,7 +48,14 @@ def test_the_plain_example_needs_neither_proxmox_nor_dflash() -> None:
     plain = check(EXAMPLES / "plain.yaml").inventory
     assert [host.pct for host in plain.hosts.values()] == [None]
     assert plain.evals == {}
-    assert plain.archive == "/home/alice/hostkit-archive"
+
+
+def test_an_archive_left_out_is_in_the_users_data_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HOME", "XDG_DATA_HOME"):  # no variable is needed, and nothing is created by reading
+        monkeypatch.delenv(name, raising=False)
+    plain = check(EXAMPLES / "plain.yaml").inventory
+    assert plain.archive is None
+    assert plain.archive_folder.endswith("/.local/share/hostkit/archive")
 
 
 @pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.yaml")), ids=lambda file: file.name)
@@ -111,10 +118,12 @@ def test_every_key_of_the_format_is_described_or_holds_described_ones() -> None:
 def test_what_the_readme_shows_is_sound() -> None:
     readme = (EXAMPLES / "README.md").read_text()
     blocks = re.findall(r"^( *)```yaml\n(.*?)^ *```", readme, re.DOTALL | re.MULTILINE)
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     for indent, block in blocks:
         text = re.sub(f"^{indent}", "", block, flags=re.MULTILINE)
-        head = "hostkit: 1\narchive: /a/b\n"
-        if "hosts:" not in text:
+        head = "hostkit: 1\n"
+        if "host: trainer" in text:
+            head += "hosts: {trainer: {alias: trainer}}\n"
+        elif "hosts:" not in text:
             head += "hosts: {ct129: {address: h}}\nruns: {drafter: {host: ct129, process: {script: a.py}}}\n"
         check_bytes((head + text).encode(), Path("README.md"))

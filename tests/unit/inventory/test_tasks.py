@@ -62,11 +62,18 @@ def test_no_login_is_shown_of_what_is_entered_without_ssh() -> None:
 
 def test_the_document_has_the_file_and_its_values(tmp_path: Path) -> None:
     file = tmp_path / "fleet.yaml"
-    file.write_text((EXAMPLES / "fleet.yaml").read_text() + "\nnotify: ['tgram://secret/1']\n")
+    file.write_text((EXAMPLES / "fleet.yaml").read_text() + "\nnotify: []\n")
     found = document(hostkit("inventory", "--json", "--inventory", str(file)))
     assert (found["schema"], found["file"], found["notes"]) == ("hostkit.inventory/1", str(file), [])
     assert found["inventory"]["hosts"]["ct200"]["pct"] == 200
-    assert found["inventory"]["notify"] == ["tgram://***"]
+    assert found["inventory"]["notify"] == []
+
+
+def test_without_an_archive_the_file_is_sound_and_the_default_is_shown(tmp_path: Path) -> None:
+    file = tmp_path / "fleet.yaml"
+    file.write_text("hostkit: 1\nhosts:\n  trainer: {address: h}\n")
+    found = document(hostkit("inventory", "--json", "--inventory", str(file)))
+    assert found["inventory"]["archive"].endswith("/hostkit/archive")
 
 
 @pytest.mark.report("j7")
