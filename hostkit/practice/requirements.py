@@ -25,10 +25,9 @@ def check(*, training: bool = True) -> None:
 def _lacking(training: bool) -> list[tuple[str, str]]:
     if not sys.platform.startswith("linux"):
         return [("Linux, which the practice fleet's hosts are", "a Linux machine or container")]
-    programs = [name for name in ("ssh", "rsync") if shutil.which(name) is None]
-    if programs:
-        return [(" and ".join(programs), "apt install openssh-client rsync")]
     found = []
+    if shutil.which("ssh") is None:
+        found.append(("ssh", "apt install openssh-client"))
     packages = ["asyncssh", *(["torch", "transformers", "safetensors"] if training else [])]
     missing = [name for name in packages if find_spec(name) is None]
     if missing:

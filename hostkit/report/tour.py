@@ -65,21 +65,25 @@ class Narrator:
 
 
 def tour_summary(console: Console, document: dict[str, Any], typed: Sequence[tuple[str, str]]) -> None:
-    """Show how a tour ended, and what can be typed now at a fleet that was kept."""
+    """Show how a tour ended, and command lines to try on a fleet that was kept, each with what it does."""
+    from rich.text import Text
+
     failed = [check for check in document["checks"] if not check["passed"]]
     if document["checks"]:
         console.print()
     if failed:
-        console.print(f"{len(failed)} of {len(document['checks'])} things did not hold:", style="bold red")
+        console.print(f"{len(failed)} of {len(document['checks'])} checks failed:", style="bold red")
         for check in failed:
             console.print(_tick(False, check["what"], check["found"]))
     elif document["checks"]:
-        console.print(f"All {len(document['checks'])} things held.", style="bold green")
+        console.print(f"All {len(document['checks'])} checks passed.", style="bold green")
     if typed:
-        console.print("\nThe fleet stays up. What you can do with it:")
-        for what, words in typed:
-            console.print(f"\n  {what}", soft_wrap=True)
-            console.print(f"    {words}", style="bold", soft_wrap=True)
+        console.print("\nThe fleet stays up. Try:\n")
+        width = max(len(line) for line, _ in typed[1:])
+        for line, what in typed:
+            console.print(
+                Text.assemble("  ", (f"{line:<{width}}", "bold"), (f"  # {what}", "dim")), soft_wrap=True
+            )
 
 
 def _tick(passed: bool, what: str, found: str) -> Any:

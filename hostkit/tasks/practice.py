@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 @command(
     "practice",
     help={
-        "keep": "leave the fleet up afterwards, and print what can be done with it",
-        "down": "end and remove the fleets that were left up (with --inventory FILE: that one)",
+        "keep": "leave the fleet up, and print commands to try on it",
+        "down": "end and remove all fleets that were left up (with --inventory FILE: only that one)",
         "tour": "with --keep: only bring the fleet up, and show nothing",
     },
     examples=("practice", "practice --keep --no-tour"),
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
 def practice(session: Session, keep: bool = False, down: bool = False, tour: bool = True) -> Outcome:
     """Try hostkit on a fleet of its own: SSH servers on loopback, a container, a real small training.
 
-    Takes two to four minutes, and nothing but this machine: no root, no other host, none of your ssh files.
-    Needs ssh, rsync, and what `pip install '.[practice]'` in a checkout installs.
+    Takes two to four minutes. It needs no root, contacts no other host and leaves your ssh files alone.
+    Needs ssh, and what `pip install '.[practice]'` in a checkout installs.
     """
     if down:
         if keep:
-            raise UsageError("--keep and --down say opposite things")
+            raise UsageError("--keep and --down exclude each other")
         return _down(session)
     if not tour and not keep:
-        raise UsageError("--no-tour without --keep would bring a fleet up only to end it", hint="add --keep")
+        raise UsageError("--no-tour needs --keep: without it the fleet would end at once", hint="add --keep")
     return _up(session, keep=keep, tour=tour)
 
 
@@ -137,14 +137,16 @@ def _down(session: Session) -> Outcome:
         roots = [root for root in roots if root.inventory.resolve() == session.inventory_path.resolve()]
         if not roots:
             where = str(session.inventory_path)
-            raise UsageError("is not the inventory of a practice fleet of yours", where=where)
+            raise UsageError("not the inventory of one of your practice fleets", where=where)
     else:
         busy = [root for root in roots if lifecycle.owner(root) is not None]
     ended = [lifecycle.down(root) for root in roots if root not in busy]
     survivors = [str(who.pid) for one in ended for who in one.survivors]
     if survivors:
         raise HostkitError(
-            f"processes {', '.join(survivors)} do not end", where="practice", hint="look at them with ps"
+            f"processes {', '.join(survivors)} do not end",
+            where="practice",
+            hint="see ps for what they wait for",
         )
     document: dict[str, Any] = {
         "schema": "hostkit.practice-down/1",
@@ -156,7 +158,7 @@ def _down(session: Session) -> Outcome:
         for one in ended:
             console.print(f"ended {one.processes} processes and removed {one.root.path}", soft_wrap=True)
         for root in busy:
-            console.print(f"left alone, since a tour runs in it: {root.path}", soft_wrap=True)
+            console.print(f"in use by a tour, left alone: {root.path}", soft_wrap=True)
             console.print(
                 f"  (Ctrl-C there, or: hostkit practice --down --inventory {root.inventory})", soft_wrap=True
             )
@@ -167,13 +169,18 @@ def _down(session: Session) -> Outcome:
 
 
 def typed(root: Root) -> list[tuple[str, str]]:
-    """Return what can be typed at a fleet that is kept: what it does, and the words."""
-    named, program = f"--inventory {root.inventory}", _program()
+    """Return what can be typed at a fleet that is kept: each command line, and what it does."""
+    program = _program()
     return [
-        ("ask again:", f"{program} train-status {named}"),
-        ("evaluate the newest checkpoint:", f"{program} eval-latest {named}"),
-        ("log in to a host by hand:", f"ssh -F {root.laptop.ssh_config} ct129"),
-        ("end this fleet, and remove it:", f"{program} practice --down {named}"),
+        (f"export HOSTKIT_INVENTORY={shlex.quote(str(root.inventory))}", "for the commands below"),
+        (f"{program} train-status", "is the training alive?"),
+        (f"{program} checkpoints", "what it has saved"),
+        (f"{program} stage --dry-run", "how the newest checkpoint would be copied"),
+        (f"{program} eval-latest --quick", "evaluate the newest checkpoint"),
+        (f"{program} job-list", "the evaluations on ct129"),
+        (f"{program} hosts", "how each host is reached"),
+        (f"ssh -F {root.laptop.ssh_config} ct129", "log in by hand"),
+        (f'{program} practice --down -i "$HOSTKIT_INVENTORY"', "end this fleet and remove it"),
     ]
 
 

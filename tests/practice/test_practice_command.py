@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -15,6 +16,8 @@ import pytest
 
 from hostkit.practice import lifecycle, processes
 from hostkit.practice.root import Root
+from hostkit.program import parse, split
+from hostkit.tasks.catalogue import commands
 from hostkit.tasks.practice import typed
 
 HOSTKIT = [sys.executable, "-c", "from hostkit.cli import main; main()", "practice"]
@@ -65,7 +68,15 @@ def test_what_can_be_typed_calls_this_hostkit_also_where_its_name_does_not(
     monkeypatch.setenv("PATH", str(tmp_path / found))
     monkeypatch.setattr(sys, "executable", str(tmp_path / "ours" / "python3"))
     words = "hostkit" if found == "ours" else str(tmp_path / "ours" / "hostkit")
-    assert typed(Root(tmp_path))[0][1].startswith(f"{words} train-status --inventory ")
+    export, *lines = [line for line, _ in typed(Root(tmp_path))]
+    assert export == f"export HOSTKIT_INVENTORY={Root(tmp_path).inventory}"
+    assert lines[0] == f"{words} train-status"
+    assert len(lines) == 8
+    for line in lines:
+        argv = shlex.split(line)
+        if argv[0] == words:
+            name, rest = split(argv[1:], commands)
+            assert name and parse(commands[name], rest)
 
 
 def test_another_inventory_is_never_taken_for_a_fleet_to_end(
