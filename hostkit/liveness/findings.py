@@ -193,7 +193,7 @@ def _gpus(observation: Observation) -> Iterator[Finding]:
 
 
 def _restarted(observation: Observation) -> Iterator[Finding]:
-    last, main = observation.last, observation.main
+    last, main = observation.past.unread_from, observation.main
     if (
         last is None
         or last.identity is None

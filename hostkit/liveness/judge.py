@@ -9,7 +9,7 @@ from hostkit.liveness.findings import Finding, findings
 from hostkit.liveness.groups import Group
 from hostkit.liveness.logs import LogReading, parse
 from hostkit.liveness.observation import Observation
-from hostkit.liveness.past import PastObservation
+from hostkit.liveness.past import Past
 from hostkit.liveness.process_found import with_process
 from hostkit.liveness.process_missing import without_process
 from hostkit.liveness.progress import Progress, measure
@@ -38,12 +38,13 @@ class Judgement:
 def judge(
     run: Run,
     reading: Reading,
-    last: PastObservation | None = None,
+    past: Past | None = None,
     *,
     here: float | None = None,
     here_within: float = 0.0,
 ) -> Judgement:
     """Return the verdict on a run. `here` is this machine's clock at the reading, known to `here_within` seconds."""
+    past = past or Past()
     group = Group.of(run, reading)
     log = parse(reading.run.log.tail, run.log, begins=reading.run.log.begins)
     notes: list[str] = []
@@ -52,8 +53,8 @@ def judge(
             f"the log's last step, {log.step}, is an earlier attempt's: it was written before the process began"
         )
         log = replace(log, step=None, rate=None, loss=None, finished=None, stepped_at=None, interval=0)
-    progress = measure(run, reading, log, group.main, last)
-    observation = Observation(run, reading, log, progress, group.main, last, here, here_within)
+    progress = measure(run, reading, log, group.main, past)
+    observation = Observation(run, reading, log, progress, group.main, past, here, here_within)
     if group.doubt:
         verdict, evidence = Verdict.UNKNOWN, group.doubt
     elif group.main is None:

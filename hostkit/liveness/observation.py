@@ -6,21 +6,21 @@ from dataclasses import dataclass
 
 from hostkit.inventory.models import Run
 from hostkit.liveness.logs import LogReading
-from hostkit.liveness.past import PastObservation
+from hostkit.liveness.past import Past
 from hostkit.liveness.progress import Progress
 from hostkit.liveness.readings import ProcessFacts, Reading
 
 
 @dataclass(frozen=True)
 class Observation:
-    """`here`: this machine's clock when the far one was read. `last`: the observation before this one."""
+    """`here`: this machine's clock when the far one was read. `past`: earlier observations."""
 
     run: Run
     reading: Reading
     log: LogReading
     progress: Progress
     main: ProcessFacts | None
-    last: PastObservation | None
+    past: Past
     here: float | None = None
     here_within: float = 0.0  # half the round trip: the moment of the reading is known this well
 

@@ -1,10 +1,16 @@
-"""What is remembered of the last look at a run (pure; where it is kept is history's affair)."""
+"""What is remembered of earlier observations of a run (pure; `history` keeps it in a file)."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict
 
 from hostkit.identity import Identity
+from hostkit.liveness.verdict import Verdict
+
+ENOUGH = 5.0  # seconds between two observations that a rate can be taken from
 
 
 class Before(BaseModel):
@@ -17,7 +23,10 @@ class Before(BaseModel):
 
 
 class PastObservation(BaseModel):
-    """One look, as remembered. `at` and `since` by this machine's clock, `boot` by the far boot clock."""
+    """One observation, as remembered. `at` and `since` by this machine's clock, `boot` by the far boot clock.
+
+    Verdicts are strings here: a newer version may have written one that this one does not know.
+    """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -28,7 +37,7 @@ class PastObservation(BaseModel):
     known: str | None = None  # the last verdict that was not UNKNOWN, when it was last given, and its step
     known_at: float | None = None
     known_step: int | None = None
-    # of the last look that reached the host
+    # of the last observation that reached the host
     boot_id: str | None = None
     boot: float | None = None
     identity: Identity | None = None
@@ -38,3 +47,36 @@ class PastObservation(BaseModel):
     log_path: str | None = None
     log_size: int | None = None
     cpu_ticks: int | None = None
+
+
+@dataclass(frozen=True)
+class Past:
+    """The newest observations of a run, the oldest first, and the one that the reader who asks was last shown."""
+
+    observations: tuple[PastObservation, ...] = ()
+    shown: PastObservation | None = None
+
+    @property
+    def last(self) -> PastObservation | None:
+        return self.observations[-1] if self.observations else None
+
+    @property
+    def unread_from(self) -> PastObservation | None:
+        """What the present is compared with: what this reader was last shown, else the last observation."""
+        return self.shown or self.last
+
+    def of_process(self, identity: Identity, boot: float) -> Iterator[tuple[PastObservation, float]]:
+        """Yield this very process's observations, the newest first, and how many seconds before `boot` each was."""
+        for observation in reversed(self.observations):
+            if observation.identity == identity and observation.boot is not None:
+                yield observation, boot - observation.boot
+
+    def then(self, verdict: Verdict, at: float) -> PastObservation:
+        """Return the present as it will be remembered: its verdict and since when; its facts are the last known."""
+        last = self.last
+        if last is None:
+            return PastObservation(at=at, verdict=verdict, since=at)
+        if last.verdict == verdict:
+            return last.model_copy(update={"at": at})
+        before = Before(verdict=last.verdict, until=at)
+        return last.model_copy(update={"at": at, "verdict": verdict.value, "since": at, "before": before})

@@ -26,13 +26,11 @@ class _Movement:
 def _movement(observation: Observation, main: ProcessFacts) -> _Movement:
     signs: list[tuple[float, str]] = []
     undated: list[str] = []
-    life = observation.reading.age(main)
-    log = observation.reading.run.log
+    reading = observation.reading
+    life, log = reading.age(main), reading.run.log
     dated = [(observation.log_age, "the log")] if observation.log_age is not None else []
     if log.held is False:
-        dated += [
-            (observation.reading.clock.files - one.mtime, f"its own log {one.path}") for one in log.others
-        ]
+        dated += [(reading.clock.files - one.mtime, f"its own log {one.path}") for one in log.others]
     dated += [
         (save.age, f"checkpoint {save.candidate.step}")
         for save in observation.progress.saves
@@ -43,13 +41,14 @@ def _movement(observation: Observation, main: ProcessFacts) -> _Movement:
             undated.append(f"{what} is dated {age(-old)} in the future: its freshness is unknown")
         elif old <= life + 1:
             signs.append((max(0.0, old), what))
-    step, last = observation.log.step, observation.last
-    if last and last.boot is not None and last.identity == observation.reading.identity(main):
-        since = observation.reading.clock.boot - last.boot
-        if step is not None and last.step is not None and step > last.step:
-            signs.append((since, f"step {step} (it was {last.step} at the last look)"))
-        elif undated and (log.size or 0) > (last.log_size or 0) > 0:
-            signs.append((since, "more bytes in the log than at the last look"))
+    earlier = list(observation.past.of_process(reading.identity(main), reading.clock.boot))
+    step = observation.log.step
+    below = [(since, one.step) for one, since in earlier if step and one.step is not None and one.step < step]
+    shorter = [since for one, since in earlier if 0 < (one.log_size or 0) < (log.size or 0)]
+    if below:
+        signs.append((below[0][0], f"the step ({below[0][1]} to {step})"))
+    elif undated and shorter:
+        signs.append((shorter[0], "the size of the log"))
     best = min(signs, default=None)
     return _Movement(best[0] if best else None, best[1] if best else "", tuple(undated))
 
@@ -129,17 +128,12 @@ def _busy(observation: Observation, main: ProcessFacts) -> Iterator[str]:
     """Words on what a run that does not move is at; load is never a reason to call it running."""
     if main.state == "D":
         yield "it waits in the kernel (state D): a disk, a network file system or a driver that does not answer"
-    last = observation.last
-    if (
-        last
-        and last.cpu_ticks is not None
-        and last.boot is not None
-        and last.identity == observation.reading.identity(main)
-    ):
-        elapsed = observation.reading.clock.boot - last.boot
-        if elapsed >= 1:
-            used = (main.cpu_ticks - last.cpu_ticks) / observation.reading.clock.hz / elapsed
-            yield f"since the last look it {'spins' if used > 0.5 else 'is idle'} ({100 * used:.0f} % of a core)"
+    clock, identity = observation.reading.clock, observation.reading.identity(main)
+    for earlier, elapsed in observation.past.of_process(identity, clock.boot):
+        if earlier.cpu_ticks is not None and elapsed >= 1:
+            used = (main.cpu_ticks - earlier.cpu_ticks) / clock.hz / elapsed
+            yield f"it {'spins' if used > 0.5 else 'is idle'}: {100 * used:.0f} % of a core in the last {age(elapsed)}"
+            break
     use = [f"{one.get('index')}: {one.get('use')} %" for one in observation.reading.gpus.each]
     if use:
         yield "GPU use says nothing about progress: " + ", ".join(use)

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from hostkit.checkpoints.choosing import choose
 from hostkit.checkpoints.models import Candidate
+from hostkit.formatting import age
 from hostkit.inventory.models import Run
 from hostkit.liveness.logs import LogReading
-from hostkit.liveness.past import PastObservation
+from hostkit.liveness.past import ENOUGH, Past
 from hostkit.liveness.readings import ProcessFacts, Reading
 
 
@@ -47,13 +48,11 @@ class Progress:
         return next((save for save in self.saves if save.newest), None)
 
 
-def measure(
-    run: Run, reading: Reading, log: LogReading, main: ProcessFacts | None, last: PastObservation | None
-) -> Progress:
+def measure(run: Run, reading: Reading, log: LogReading, main: ProcessFacts | None, past: Past) -> Progress:
     """Put the log's steps, the checkpoints and the last look together."""
     live, total = log.step, run.total_steps or log.total
     at_most = None if live is None else live + log.interval
-    rate, rate_from = _rate(reading, log, main, last)
+    rate, rate_from = _rate(reading, log, main, past)
     every = run.checkpoints.every if run.checkpoints else None
     # a tail with a single step does not say how seldom the log speaks; what this process wrote itself is its own
     unsaid = live + (every or 0) if live is not None and not log.interval else None
@@ -92,18 +91,17 @@ def measure(
 
 
 def _rate(
-    reading: Reading, log: LogReading, main: ProcessFacts | None, last: PastObservation | None
+    reading: Reading, log: LogReading, main: ProcessFacts | None, past: Past
 ) -> tuple[float | None, str]:
     if log.rate is not None:
-        return log.rate, f"{log.rate_steps} steps between two times in the log"
-    if main is None or last is None or last.identity != reading.identity(main):
+        return log.rate, f"{log.rate_steps} steps in the log"
+    if main is None or log.step is None:
         return None, "not measured"
-    if log.step is None or last.step is None or last.boot is None:
-        return None, "not measured"
-    steps, elapsed = log.step - last.step, reading.clock.boot - last.boot
-    if steps <= 0 or elapsed < 5:
-        return None, "not measured"
-    return steps / elapsed, f"{steps} steps since the last look"
+    for earlier, elapsed in past.of_process(reading.identity(main), reading.clock.boot):
+        if earlier.step is not None and earlier.step < log.step and elapsed >= ENOUGH:
+            steps = log.step - earlier.step
+            return steps / elapsed, f"{steps} steps in {age(elapsed)}"
+    return None, "not measured"
 
 
 def _saves(

@@ -7,8 +7,9 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hostkit.checkpoints.models import Candidate
-from hostkit.errors import ProtocolError
+from hostkit.errors import DataError, ProtocolError
 from hostkit.identity import Identity
+from hostkit.sanitize import one_line
 
 SKEW = 5.0  # seconds that two clocks may differ before it is said
 
@@ -207,9 +208,12 @@ class Reading(Fact):
 
 
 def reading_of(reply: dict[str, Any], run: str, *, host: str) -> Reading:
-    """Return the reading of one run in a probe's reply. Raises ProtocolError where it is not as it should be."""
+    """Return the reading of one run in a probe's reply. Raises DataError where the probe could not make it."""
     try:
-        return Reading.model_validate({**reply, "run": reply["runs"][run]})
+        facts = reply["runs"][run]
+        if "error" in facts:
+            raise DataError(f"the probe failed: {one_line(str(facts['error']))}", where=host)
+        return Reading.model_validate({**reply, "run": facts})
     except (ValidationError, KeyError, TypeError) as error:
         first = str(error).splitlines()[0]
         raise ProtocolError(

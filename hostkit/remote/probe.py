@@ -40,9 +40,7 @@ def serve(request: Dict[str, Any]) -> Dict[str, Any]:
     saves = {name: _saves(run.get("checkpoints")) for name, run in runs.items()}
     rows, unreadable = processes.table()
     now = _process_clock(clock, rows)
-    replies = {name: _run(run, rows, now) for name, run in runs.items()}
-    for name, found in saves.items():
-        replies[name]["checkpoints"] = _second_look(found)
+    replies = {name: _reply(run, saves[name], rows, now) for name, run in runs.items()}
     return {
         "schema": "hostkit.probe/1",
         "clock": dict(clock, now_ticks=now["ticks"], hz=now["hz"], sane=now["sane"]),
@@ -119,6 +117,16 @@ def _table(rows: processes.Rows, unreadable: int) -> Dict[str, Any]:
         "unreadable": unreadable,
         "hidden": hidden,
     }
+
+
+def _reply(
+    run: Dict[str, Any], saves: Dict[str, Any], rows: processes.Rows, now: Dict[str, Any]
+) -> Dict[str, Any]:
+    """Return one run's facts; what is odd about one run costs no other its answer."""
+    try:
+        return dict(_run(run, rows, now), checkpoints=_second_look(saves))
+    except Exception as error:
+        return {"error": type(error).__name__ + ": " + str(error)}
 
 
 def _run(run: Dict[str, Any], rows: processes.Rows, now: Dict[str, Any]) -> Dict[str, Any]:

@@ -17,11 +17,11 @@ _STYLES = {0: "bold green", 1: "bold yellow", 2: "bold red", 3: "bold yellow"}  
 _SHOWN = 5  # checkpoints
 
 
-def show(console: Console, status: TrainStatus, *, brief: bool = False) -> None:
-    """Print one run's status. `brief`: without log lines and older checkpoints, for a list of runs."""
+def show(console: Console, status: TrainStatus, *, brief: bool = False, log: bool = True) -> None:
+    """Print one run's status. `brief`: without older checkpoints, for a list of runs; `log`: with its last lines."""
     for part in _parts(status, brief=brief):
         console.print(part)
-    if status.log.lines and not brief:
+    if status.log.lines and log:
         _log(console, status)
     console.print()
 

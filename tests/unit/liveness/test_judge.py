@@ -10,7 +10,7 @@ from rich.console import Console
 
 from hostkit.inventory.models import Run
 from hostkit.liveness.judge import Judgement, judge
-from hostkit.liveness.past import PastObservation
+from hostkit.liveness.past import Past, PastObservation
 from hostkit.liveness.readings import Reading
 from hostkit.liveness.status import HopStatus, TrainStatus, status_of
 from hostkit.report.status import show
@@ -39,8 +39,8 @@ def merge(base: Any, change: Any) -> Any:
 def told(path: Path) -> tuple[dict[str, Any], Judgement, TrainStatus]:
     case = merge(BASE, json.loads(path.read_text()))
     run, reading = Run.model_validate(case["run"]), Reading.model_validate(case["reading"])
-    seen = PastObservation.model_validate(case["previous"]) if case["previous"] else None
-    judgement = judge(run, reading, seen, here=case["here"], here_within=case["here_within"])
+    past = Past((PastObservation.model_validate(case["previous"]),)) if case["previous"] else Past()
+    judgement = judge(run, reading, past, here=case["here"], here_within=case["here_within"])
     now = PastObservation(at=case["here"], verdict=judgement.verdict, since=case["here"])
     hops = [HopStatus(name="ct200", kind="pct", state="ok")]
     return case["expect"], judgement, status_of("drafter", run, reading, judgement, now, hops=hops, lines=12)

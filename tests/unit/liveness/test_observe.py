@@ -2,6 +2,7 @@
 
 import json
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -10,9 +11,10 @@ import pytest
 
 from hostkit.errors import ConfigError, HostKeyError, ProtocolError, UnreachableError
 from hostkit.inventory.models import Inventory
-from hostkit.liveness import history
-from hostkit.liveness.observe import observe
-from hostkit.liveness.past import PastObservation
+from hostkit.liveness.history import PERSON, History
+from hostkit.liveness.observe import observe, observe_all
+from hostkit.liveness.past import Past, PastObservation
+from hostkit.liveness.verdict import Verdict
 from hostkit.transport.base import Completed, Transport
 from hostkit.transport.connections import Connections
 from hostkit.transport.fake import FakeTransport
@@ -102,14 +104,14 @@ def test_one_look_is_one_round_trip() -> None:
     assert connections.asked == ["ct200"]
 
 
-def test_a_hop_that_is_not_reached_is_unknown_and_named_with_what_stood_and_what_to_try() -> None:
+def test_a_hop_that_is_not_reached_is_unknown_and_named_with_the_hops_reached_and_what_to_try() -> None:
     inventory = fleet()
     lost = UnreachableError("connection refused", hop="pve", hops_reached=("ct129",), hint="is its sshd up?")
     status = observe(through(inventory, ct200=lost), inventory, "drafter")
     assert (status.verdict, status.exit, status.processes) == ("UNKNOWN", 3, [])
     assert status.evidence == [
         "pve was not reached: connection refused",
-        "stood: ct129",
+        "hops reached: ct129",
         "try: is its sshd up?",
     ]
     assert [hop.state for hop in status.hops] == ["ok", "failed", "not tried"]
@@ -253,11 +255,11 @@ def test_the_run_s_pattern_stands_in_no_argv() -> None:
 @pytest.mark.parametrize("text", ["", "{", '{"at": "yesterday"}', "\x00"])
 def test_a_memory_that_cannot_be_read_is_no_memory(text: str) -> None:
     inventory = fleet()
-    place = history.place(inventory, "drafter")
+    place = History.of(inventory, "drafter").path
     place.parent.mkdir(parents=True)
     place.write_text(text)
     assert observe(through(inventory, ct200=replying(recorded())), inventory, "drafter").verdict == "RUNNING"
-    assert history.recall(place) is not None
+    assert History(place).read().last is not None
     assert place.stat().st_mode & 0o077 == 0
 
 
@@ -286,9 +288,9 @@ def _refuse(*_: Any, **__: Any) -> None:
 
 def test_runs_of_one_name_in_two_inventories_have_two_memories() -> None:
     one, two = fleet(script="a.py"), fleet(script="b.py")
-    assert history.place(one, "drafter") != history.place(two, "drafter")
-    history.remember(history.place(one, "drafter"), PastObservation(at=1, verdict="RUNNING", since=1))
-    assert history.recall(history.place(two, "drafter")) is None
+    assert History.of(one, "drafter").path != History.of(two, "drafter").path
+    History.of(one, "drafter").append(Past(), PastObservation(at=1, verdict="RUNNING", since=1))
+    assert History.of(two, "drafter").read() == Past()
 
 
 @pytest.fixture
@@ -313,3 +315,94 @@ def test_the_real_probe_answers_over_a_real_transport(local: Connections) -> Non
     assert (status.verdict, status.exit) == ("FINISHED", 0)
     assert status.log.lines == ["step 9 loss 2", "step 10 loss 2"]
     assert status.host.boot_id
+
+
+def ten_runs(**hosts: dict[str, Any]) -> Inventory:
+    """Return an inventory with ten runs on each host."""
+    runs = {
+        f"{host}-{number}": {"host": host, "process": {"script": f"train-{number}.py"}}
+        for host in hosts
+        for number in range(10)
+    }
+    return Inventory.model_validate({"hostkit": 1, "archive": "/data", "hosts": hosts, "runs": runs})
+
+
+def of_each(inventory: Inventory, host: str) -> dict[str, Any]:
+    facts = BASE["reading"]
+    names = [name for name, run in inventory.runs.items() if run.host == host]
+    return {**facts, "runs": dict.fromkeys(names, facts["run"])}
+
+
+def test_all_runs_of_a_host_are_asked_in_one_round_trip() -> None:
+    inventory = ten_runs(a={"address": "10.0.0.1"}, b={"address": "10.0.0.2"})
+    connections = Fakes(inventory, a=replying(of_each(inventory, "a")), b=replying(of_each(inventory, "b")))
+    statuses = observe_all(cast(Connections, connections), inventory, inventory.runs)
+    assert sorted(connections.asked) == ["a", "b"]
+    assert [status.run for status in statuses] == list(inventory.runs)
+    assert {status.verdict for status in statuses} == {Verdict.RUNNING}
+
+
+def test_a_host_that_hangs_keeps_no_other_waiting() -> None:
+    inventory = ten_runs(
+        **{f"dead-{number}": {"address": f"10.0.1.{number + 1}"} for number in range(20)},
+        well={"address": "10.0.0.1"},
+    )
+    answered = threading.Event()
+
+    def hang(argv: list[str], _: bytes) -> Completed:
+        assert answered.wait(30), "the healthy host was asked only after those that hang"
+        raise UnreachableError("no answer", hop="x")
+
+    def answer(argv: list[str], stdin: bytes) -> Completed:
+        answered.set()
+        return replying(of_each(inventory, "well"))(argv, stdin)
+
+    hosts: dict[str, Any] = {name: hang for name in inventory.hosts if name != "well"}
+    statuses = observe_all(through(inventory, **hosts, well=answer), inventory, inventory.runs)
+    assert [status.run for status in statuses if status.verdict != "UNKNOWN"] == [
+        f"well-{number}" for number in range(10)
+    ]
+
+
+def test_a_host_s_failure_is_looked_into_once_for_all_of_its_runs() -> None:
+    inventory = ten_runs(pve={"address": "10.1.2.6"}, ct200={"pct": 200, "via": "pve"})
+    names = [name for name in inventory.runs if name.startswith("ct200")]
+    lost = UnreachableError("container '200' not running!", hop="ct200", hops_reached=("pve",))
+    connections = Fakes(inventory, ct200=lost, pve=saying(0, "status: stopped\n"))
+    statuses = observe_all(cast(Connections, connections), inventory, names)
+    assert connections.asked == ["ct200", "pve"]
+    assert all("pct status 200 on pve: status: stopped" in status.evidence for status in statuses)
+
+
+def test_a_reading_of_one_run_that_is_not_as_it_should_be_spoils_no_other() -> None:
+    inventory = ten_runs(a={"address": "10.0.0.1"})
+    reply = of_each(inventory, "a")
+    reply["runs"]["a-3"] = {"error": "OSError: odd"}
+    statuses = observe_all(through(inventory, a=replying(reply)), inventory, inventory.runs)
+    assert [status.run for status in statuses if status.verdict == "UNKNOWN"] == ["a-3"]
+    assert "OSError: odd" in statuses[3].evidence[0]
+
+
+def test_a_restart_that_an_evaluation_saw_is_still_told_to_the_person() -> None:
+    inventory = fleet()
+    process = BASE["reading"]["run"]["processes"][0]
+    again = {**process, "pid": 99, "root": 99, "start_ticks": process["start_ticks"] + 5_000_000}
+    observe(through(inventory, ct200=replying(recorded())), inventory, "drafter", reader=PERSON)
+    restarted = through(inventory, ct200=replying(recorded(processes=[again])))
+    observe(restarted, inventory, "drafter")
+    told = observe(restarted, inventory, "drafter", reader=PERSON)
+    assert "restarted" in [finding.kind for finding in told.findings]
+    told = observe(restarted, inventory, "drafter", reader=PERSON)
+    assert "restarted" not in [finding.kind for finding in told.findings]
+
+
+def test_two_looks_within_a_second_keep_the_rate() -> None:
+    inventory = fleet()
+
+    def at(boot: float, step: int) -> dict[str, Any]:
+        reply = recorded(log={**BASE["reading"]["run"]["log"], "tail": f"step {step} loss 2\n"})
+        return {**reply, "clock": {**reply["clock"], "boot": boot}}
+
+    for boot, step in ((1000000.0, 5000), (1000100.0, 5200), (1000100.5, 5201)):
+        status = observe(through(inventory, ct200=replying(at(boot, step))), inventory, "drafter")
+    assert status.step.rate == pytest.approx(2.0, rel=0.01)
