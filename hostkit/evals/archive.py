@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +40,11 @@ class Entry:
         return (step if step is not None else -1, self.result.created_at)
 
     @property
+    def whole(self) -> bool:
+        """Whether every prompt that was asked for is in it."""
+        return self.result.status == "complete" and not self.result.coverage.partial
+
+    @property
     def label(self) -> str:
         return f"step {self.result.checkpoint.step} of {self.result.created_at}"
 
@@ -57,7 +63,7 @@ class Archive:
                 continue
             path = folder / "result.json"
             try:
-                found.append(Entry(folder, parse(path.read_bytes(), where=str(path))))
+                found.append(Entry(folder, parse(read_regular(path), where=str(path))))
             except (OSError, DataError) as error:
                 broken.append(f"left out: {error}")
         return sorted(found, key=lambda entry: entry.order), broken
@@ -65,7 +71,7 @@ class Archive:
     def with_id(self, evaluation_id: str) -> Entry | None:
         """Return the newest whole result of this checkpoint and these settings."""
         found = [entry for entry in self.entries()[0] if entry.result.id == evaluation_id]
-        whole = [entry for entry in found if entry.result.status == "complete"]
+        whole = [entry for entry in found if entry.whole]
         return max(whole or found, key=lambda entry: entry.result.created_at, default=None)
 
     def before(self, result: EvalResult) -> Entry | None:
@@ -124,6 +130,15 @@ class Archive:
                     shutil.rmtree(draft, ignore_errors=True)
 
 
+def read_regular(path: Path) -> bytes:
+    """Read a regular file; anything else (a fifo would block for ever) is a DataError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise DataError("not a regular file", where=str(path))
+        return file.read()
+
+
 def add_later(folder: Path, file: str, data: bytes) -> None:
     """Add one more file to an archived result; one that is there already stays as it is."""
     draft = folder / f".{file}.{token_hex(4)}"
@@ -159,5 +174,5 @@ def _cannot(folder: Path, error: OSError) -> CannotCreateError:
     return CannotCreateError(
         f"cannot write the archive: {error.strerror}",
         where=str(folder),
-        hint="make room or mend its permissions; the result is kept on the evaluation host, so run the command again",
+        hint="free space or fix permissions; the result is kept on the evaluation host, so run the command again",
     )

@@ -1,8 +1,8 @@
-"""The end of an evaluation: compare the result, file it, look at the training again, and say it all in one document."""
+"""The end of an evaluation: compare the result, file it, observe the training again, return it all in one document."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,35 +10,37 @@ from typing import TYPE_CHECKING, Any
 from hostkit.evals.archive import Archive, Entry, add_later
 from hostkit.evals.compare import compare
 from hostkit.evals.document import document
-from hostkit.evals.record import Record, UnderWay
+from hostkit.evals.record import EvaluationLock, Record
 from hostkit.evals.results import EvalResult, dump
 from hostkit.evals.steps import Steps
-from hostkit.inventory.models import Inventory
-from hostkit.liveness.observe import observe
 
 if TYPE_CHECKING:
+    from hostkit.evals.collaborators import Collaborators
     from hostkit.liveness.status import TrainStatus
-    from hostkit.transport.connections import Connections
 
 AFTER = "verdict-after.json"
+RECHECK_RETRIES = 5  # of an observation that did not reach the run's host
+RECHECK_PAUSE = 3.0  # seconds between two of them
 
 
 @dataclass
-class Filing:
+class ResultFiler:
     """Files the results of one evaluation, and shows those that are filed."""
 
-    connections: Connections
-    inventory: Inventory
+    collaborators: Collaborators
     name: str
-    archive: Archive
+    run: str
     sample: str
     steps: Steps
-    notes: list[str]
     ignore_run: bool
+
+    @property
+    def archive(self) -> Archive:
+        return self.collaborators.archive
 
     def file(
         self,
-        under_way: UnderWay,
+        lock: EvaluationLock,
         record: Record,
         result: EvalResult,
         log: bytes,
@@ -47,7 +49,7 @@ class Filing:
     ) -> dict[str, Any]:
         """File a new result with all that belongs to it; return the `hostkit.eval-latest/1` document."""
         with self.steps.running("compare") as step:
-            self._note(self.archive.entries()[1])
+            self.steps.note(self.archive.entries()[1])
             previous = self.archive.before(result)
             compared = compare(previous.result, result) if previous is not None else None
             step.words = "the first result here"
@@ -65,7 +67,7 @@ class Filing:
                 files["comparison.json"] = dump(compared.document())
             folder = self.archive.add(result, files)
             step.words = str(folder)
-        under_way.write(record.model_copy(update={"step": "recheck", "archived": str(folder)}))
+        lock.write(record.model_copy(update={"step": "recheck", "archived": str(folder)}))
         after = self._recheck(folder)
         return self._document(Entry(folder, result), previous, record.candidate, record.verdict_before, after)
 
@@ -83,25 +85,35 @@ class Filing:
         """
         previous = self.archive.before(entry.result)
         before = record.verdict_before if record is not None else status.document()
-        self._note([*(record.notes if record else ()), *self.archive.entries()[1]])
+        self.steps.note([*(record.notes if record else ()), *self.archive.entries()[1]])
         after = status.document()
         if not (entry.folder / AFTER).exists():
             after = self._recheck(entry.folder)
         self.steps.skip_rest(why)
         return self._document(entry, previous, candidate, before, after, reused=record is None)
 
-    def _note(self, notes: Iterable[str]) -> None:
-        """Have it said beside the figures; the list is the pipeline's own."""
-        self.notes += [note for note in notes if note not in self.notes]
-
     def _recheck(self, folder: Path) -> dict[str, Any]:
-        """Look at the training once more, and file that with the result."""
+        """Observe the training once more, and file that with the result."""
         with self.steps.running("recheck") as step:
-            after = observe(self.connections, self.inventory, self.inventory.evals[self.name].run).document()
-            live = after["step"]["live"]
-            step.words = after["verdict"] + (f", step {live}" if live is not None else "")
+            status = self._reached()
+            after = status.document()
+            live = status.step.live
+            step.words = status.verdict + (f", step {live}" if live is not None else "")
             add_later(folder, AFTER, dump(after))
             return after
+
+    def _reached(self) -> TrainStatus:
+        """Observe the training; again for a bounded time where a hop was not reached."""
+        for _ in range(RECHECK_RETRIES):
+            status = self.collaborators.observe()
+            if all(hop.answered or hop.state != "failed" for hop in status.hops):
+                return status
+            left = self.collaborators.remaining()
+            if left is not None and left <= RECHECK_PAUSE:
+                return status
+            self.steps.say("recheck", "the run's host was not reached, trying again")
+            self.collaborators.sleep(RECHECK_PAUSE)
+        return self.collaborators.observe()
 
     def _document(
         self,
@@ -115,7 +127,7 @@ class Filing:
     ) -> dict[str, Any]:
         return document(
             self.name,
-            self.inventory.evals[self.name].run,
+            self.run,
             entry,
             previous,
             candidate=candidate,
@@ -123,7 +135,7 @@ class Filing:
             before=before,
             after=after,
             steps=self.steps.document(),
-            notes=self.notes,
+            notes=self.steps.notes,
             reused=reused,
             ignore_run=self.ignore_run,
         )

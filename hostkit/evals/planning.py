@@ -10,7 +10,7 @@ from hostkit.evals import running
 from hostkit.evals.harness import Harness
 from hostkit.evals.preflight import Preflight
 from hostkit.evals.prompts import Prompts
-from hostkit.evals.request import Places, Sample, evaluate_argv, payload_flags
+from hostkit.evals.request import Sample, WorkspacePaths, evaluate_argv, payload_flags
 from hostkit.inventory.models import Eval, Host
 from hostkit.jobs import JobSpec, plan_launch
 from hostkit.plan import Effect, Plan, PlanStep
@@ -30,8 +30,8 @@ class Work:
     step: int
 
     @property
-    def places(self) -> Places:
-        return Places(self.evaluation.workspace)
+    def paths(self) -> WorkspacePaths:
+        return WorkspacePaths(self.evaluation.workspace)
 
     @cached_property
     def flags(self) -> list[str]:
@@ -65,7 +65,7 @@ class Work:
 
     def install_step(self) -> PlanStep:
         """Return the step that brings harness and prompts there."""
-        host, harness = self.evaluation.host, self.places.harness
+        host, harness = self.evaluation.host, self.paths.harness
         effects = [Effect.reads(host, harness), Effect.writes(host, harness)]
         if self.prompts.data is not None:
             effects.append(Effect.writes(host, self.prompts.folder, size=len(self.prompts.data)))
@@ -83,5 +83,5 @@ class Work:
             else f"evaluate the {self.sample.name} sample"
         )
         step = plan_launch(self.evaluation.host, self.host, spec, summary=summary)
-        cache = Effect.writes(self.evaluation.host, self.places.cache)
+        cache = Effect.writes(self.evaluation.host, self.paths.cache)
         return step.model_copy(update={"name": name, "effects": (*step.effects, cache)})

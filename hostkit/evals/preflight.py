@@ -8,7 +8,7 @@ from typing import Any
 
 from hostkit.errors import ConfigError, DataError, RefusedError
 from hostkit.evals.harness import INSTALLED, Harness, drift
-from hostkit.evals.request import Places
+from hostkit.evals.request import WorkspacePaths
 from hostkit.formatting import size
 from hostkit.inventory.models import Eval, Host
 from hostkit.jobs import install_files
@@ -91,7 +91,7 @@ def preflight(
 
     Raises ConfigError with everything that is missing.
     """
-    script = f"{Places(evaluation.workspace).harness}/preflight.py"
+    script = f"{WorkspacePaths(evaluation.workspace).harness}/preflight.py"
     # -B: also a dry run runs it, and leaves nothing behind
     argv = [evaluation.python, "-B", script, "--drafter-config", "-", *flags]
     done = transport.run(argv, stdin=json.dumps(drafter_config).encode(), timeout=BUDGET)

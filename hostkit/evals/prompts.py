@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hostkit.errors import ConfigError
 from hostkit.evals.harness import Harness
-from hostkit.evals.request import Places
+from hostkit.evals.request import WorkspacePaths
 from hostkit.inventory.models import Host
 from hostkit.jobs import install_files
 from hostkit.transport.base import Transport
@@ -27,10 +27,10 @@ class Prompts:
     data: bytes | None = None
 
     @classmethod
-    def of(cls, prompts: str, harness: Harness, places: Places) -> Prompts:
+    def of(cls, prompts: str, harness: Harness, paths: WorkspacePaths) -> Prompts:
         """Return the prompts that an inventory names. Raises ConfigError for a file that cannot be read."""
         if prompts == "bundled":
-            return cls(f"{places.harness}/{BUNDLED}", harness.hashes[BUNDLED], places.harness)
+            return cls(f"{paths.harness}/{BUNDLED}", harness.hashes[BUNDLED], paths.harness)
         try:
             data = Path(prompts).expanduser().read_bytes()
         except OSError as error:
@@ -40,11 +40,11 @@ class Prompts:
                 hint="write `prompts: bundled`",
             ) from error
         digest = hashlib.sha256(data).hexdigest()
-        folder = f"{places.workspace}/prompts"
+        folder = f"{paths.workspace}/prompts"
         return cls(f"{folder}/{digest[:16]}.jsonl", digest, folder, data)
 
-    def there(self, transport: Transport, host: Host) -> bool:
-        """Say whether they are on the evaluation host already. Those that travel with the harness are its affair."""
+    def present(self, transport: Transport, host: Host) -> bool:
+        """Say whether they are on the evaluation host. Those that travel with the harness count as present."""
         if self.data is None:
             return True
         name = self.path.rpartition("/")[2]

@@ -18,7 +18,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from hostkit.directories import state_directory
-from hostkit.errors import BusyError, CannotCreateError, DeadlineError
+from hostkit.errors import BusyError, CannotCreateError, DataError, DeadlineError
+from hostkit.evals.archive import read_regular
 
 
 class Record(BaseModel):
@@ -41,7 +42,7 @@ class Record(BaseModel):
     step: str = "find"  # of the pipeline, for whoever asks what goes on
 
 
-class UnderWay:
+class EvaluationLock:
     """The lock and the record of one evaluation of one archive; a context manager that holds the lock."""
 
     def __init__(self, archive: str, evaluation: str) -> None:
@@ -51,7 +52,7 @@ class UnderWay:
         self.path = folder / f"{evaluation}-{key}.json"
         self._lock_path = folder / f"{evaluation}-{key}.lock"
 
-    def __enter__(self) -> UnderWay:
+    def __enter__(self) -> EvaluationLock:
         from filelock import FileLock, Timeout
 
         self._lock = FileLock(str(self._lock_path), mode=0o600)
@@ -60,7 +61,7 @@ class UnderWay:
             self._lock.acquire(blocking=False)
         except Timeout:
             raise BusyError(
-                f"the evaluation {self.evaluation} is running already: {self.words()}",
+                f"the evaluation {self.evaluation} is running already: {self.description()}",
                 where="this machine",
                 hint="--attach follows it and shows its result",
             ) from None
@@ -93,13 +94,13 @@ class UnderWay:
                     return last
             except Timeout:
                 last = self.read() or last
-                words = self.words()
-                if words != told:
-                    told = words
-                    say(words)
+                message = self.description()
+                if message != told:
+                    told = message
+                    say(message)
                 if ends is not None and time.monotonic() >= ends:
                     raise DeadlineError(
-                        f"--timeout was used up while the evaluation runs: {words}",
+                        f"--timeout was used up while the evaluation runs: {message}",
                         hop="this machine",
                         hint="it runs on; run the same command to follow it again",
                     ) from None
@@ -107,8 +108,8 @@ class UnderWay:
     def read(self) -> Record | None:
         """Return the record that was left, or is being kept; None when there is none that can be read."""
         try:
-            return Record.model_validate(json.loads(self.path.read_bytes()))
-        except (OSError, ValueError, ValidationError):
+            return Record.model_validate(json.loads(read_regular(self.path)))
+        except (OSError, ValueError, ValidationError, RecursionError, DataError):
             return None
 
     def write(self, record: Record) -> Record:
@@ -128,11 +129,11 @@ class UnderWay:
         """Forget the record: the evaluation ended."""
         self.path.unlink(missing_ok=True)
 
-    def words(self) -> str:
+    def description(self) -> str:
         """Say what is under way."""
         record = self.read()
         if record is None:
-            return "it has just begun"
+            return "it has just started"
         step = record.candidate.get("step")
         return f"step {step}, since {record.started_at}, now at '{record.step}' (pid {record.pid})"
 
@@ -141,5 +142,5 @@ def _cannot(path: Path, error: OSError) -> CannotCreateError:
     return CannotCreateError(
         f"cannot keep the record of this evaluation: {error.strerror}",
         where=str(path),
-        hint="make room, or set XDG_STATE_HOME to a folder that is writable",
+        hint="free space, or set XDG_STATE_HOME to a writable folder",
     )

@@ -28,7 +28,7 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Places:
+class WorkspacePaths:
     """Where things lie on the evaluation host."""
 
     workspace: str
@@ -76,8 +76,8 @@ def evaluation_id(
 
 def payload_flags(evaluation: Eval, sample: Sample, prompts: str) -> list[str]:
     """Return the flags that the preflight and the evaluation share."""
-    places = Places(evaluation.workspace)
-    flags = ["--prompts", prompts, "--work", places.cache, "--seed", str(evaluation.seed)]
+    paths = WorkspacePaths(evaluation.workspace)
+    flags = ["--prompts", prompts, "--work", paths.cache, "--seed", str(evaluation.seed)]
     flags += ["--blocks-per-prompt", str(sample.blocks_per_prompt)]
     flags += ["--max-new-tokens", str(evaluation.max_new_tokens)]
     if evaluation.target is not None:
@@ -97,7 +97,7 @@ def evaluate_argv(
     evaluation: Eval, flags: list[str], checkpoint: str, out: str, evaluation_id: str, *, smoke: bool = False
 ) -> list[str]:
     """Return the command line of the payload on the evaluation host."""
-    argv = [evaluation.python, "-u", f"{Places(evaluation.workspace).harness}/eval_drafter.py"]
+    argv = [evaluation.python, "-u", f"{WorkspacePaths(evaluation.workspace).harness}/eval_drafter.py"]
     argv += ["--checkpoint", checkpoint, *flags, "--out", out, "--id", evaluation_id]
     argv += ["--ddtree", ",".join(map(str, DDTREE_BUDGETS))]
     if evaluation.limits.cpus is not None:

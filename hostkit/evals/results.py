@@ -172,10 +172,14 @@ def parse(data: bytes, *, where: str) -> EvalResult:
     """Read a result file. Raises DataError naming `where` for anything that is no result of this schema."""
     try:
         document = json.loads(data.decode("utf-8"), object_pairs_hook=_once)
+        return _result(document, where)
     except (UnicodeDecodeError, ValueError) as error:
         raise DataError(f"not a JSON document: {error}", where=where) from error
     except RecursionError:
-        raise DataError("not a result: nested without end", where=where) from None
+        raise DataError("not a result: nested too deeply", where=where) from None
+
+
+def _result(document: Any, where: str) -> EvalResult:
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         found = document.get("schema") if isinstance(document, dict) else type(document).__name__
         raise DataError(f"not a {SCHEMA} document (its schema: {found!r})", where=where)

@@ -1,14 +1,14 @@
-"""The steps of an evaluation and where each stands: to come, running, done, skipped (and why), failed."""
+"""The steps of an evaluation and the state of each, with notes for the reader."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-State = Literal["to come", "running", "done", "skipped", "failed"]
+State = Literal["pending", "running", "done", "skipped", "failed"]
 
 NAMES = (
     "find",
@@ -30,7 +30,7 @@ class Step:
     """One step: its state, what there is to say of it, and how long it took (seconds)."""
 
     name: str
-    state: State = "to come"
+    state: State = "pending"
     words: str = ""
     seconds: float | None = None
     started: float | None = field(default=None, repr=False)
@@ -43,6 +43,7 @@ class Steps:
         self.all = [Step(name) for name in NAMES]
         self._watch = watch
         self._by_name = {step.name: step for step in self.all}
+        self.notes: list[str] = []  # said beside the figures
 
     def __getitem__(self, name: str) -> Step:
         return self._by_name[name]
@@ -72,6 +73,10 @@ class Steps:
         self._by_name[name].words = words
         self._watch(self._by_name[name])
 
+    def note(self, notes: Iterable[str]) -> None:
+        """Have these said beside the figures, each once."""
+        self.notes += [note for note in dict.fromkeys(notes) if note not in self.notes]
+
     def skip(self, name: str, why: str) -> None:
         """Mark a step as skipped, and say why."""
         step = self._by_name[name]
@@ -79,9 +84,9 @@ class Steps:
         self._watch(step)
 
     def skip_rest(self, why: str) -> None:
-        """Mark every step that is still to come as skipped."""
+        """Mark every step that is still pending as skipped."""
         for step in self.all:
-            if step.state == "to come":
+            if step.state == "pending":
                 self.skip(step.name, why)
 
     def document(self) -> list[dict[str, Any]]:

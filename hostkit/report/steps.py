@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from hostkit.evals.steps import Step, Steps
 
-_MARKS = {"to come": "·", "running": "▸", "done": "✓", "skipped": "-", "failed": "✗"}
-_STYLES = {"to come": "dim", "running": "bold", "done": "green", "skipped": "dim", "failed": "bold red"}
+_MARKS = {"pending": "·", "running": "▸", "done": "✓", "skipped": "-", "failed": "✗"}
+_STYLES = {"pending": "dim", "running": "bold", "done": "green", "skipped": "dim", "failed": "bold red"}
 
 
 class StepBoard:
@@ -35,7 +35,7 @@ class StepBoard:
             self._live.start()
         elif not self.quiet and self.steps is not None:
             names = ", ".join(step.name for step in self.steps.all)
-            self._console.print(f"to come: {names}", soft_wrap=True)
+            self._console.print(f"steps: {names}", soft_wrap=True)
         return self
 
     def __exit__(

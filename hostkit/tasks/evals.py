@@ -52,7 +52,8 @@ def eval_latest(
         return _drift(session, name)
     session.connections.preconnect(session.inventory.runs[session.inventory.evals[name].run].host)
 
-    from hostkit.evals.pipeline import Options, Pipeline
+    from hostkit.evals.collaborators import Collaborators
+    from hostkit.evals.pipeline import Options, Pipeline, check_evaluation
     from hostkit.evals.steps import Steps
     from hostkit.report.steps import StepBoard
 
@@ -68,7 +69,9 @@ def eval_latest(
         yes=session.yes,
         dry_run=session.dry_run,
     )
-    pipeline = Pipeline(session.connections, session.inventory, name, options, steps)
+    check_evaluation(session.inventory, name)
+    collaborators = Collaborators.connect(session.connections, session.inventory, name)
+    pipeline = Pipeline(collaborators, session.inventory, name, options, steps)
     with board:
         document = pipeline.run()
 
@@ -87,11 +90,11 @@ def eval_latest(
 
 def _drift(session: Session, name: str) -> Outcome:
     from hostkit.evals.harness import dflash, drift
-    from hostkit.evals.request import Places
+    from hostkit.evals.request import WorkspacePaths
 
     evaluation = session.inventory.evals[name]
     host = session.inventory.hosts[evaluation.host]
-    folder = Places(evaluation.workspace).harness
+    folder = WorkspacePaths(evaluation.workspace).harness
     found = drift(session.connections.transport(evaluation.host), host.python, dflash(), folder)
     document = {
         "schema": "hostkit.harness-drift/1",

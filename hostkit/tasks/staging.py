@@ -214,7 +214,7 @@ def _destination(
 ) -> tuple[str, str, str]:
     """Return run, host and folder, from what was given and what the inventory says."""
     from hostkit.errors import UsageError
-    from hostkit.evals.request import Places
+    from hostkit.evals.request import WorkspacePaths
 
     evals = session.inventory.evals
     if wanted is None and run is not None and run not in session.inventory.runs and run in evals:
@@ -238,7 +238,7 @@ def _destination(
             f"no host {host!r} in the inventory", hint="hosts: " + ", ".join(session.inventory.hosts)
         )
     if folder is None and chosen is not None and chosen.host == host:
-        folder = Places(chosen.workspace).staged
+        folder = WorkspacePaths(chosen.workspace).staged
     if folder is None or not folder.startswith("/"):
         raise UsageError(f"into which folder on {host}?", hint="--folder with an absolute path there")
     return run or (chosen.run if chosen else ""), host, posixpath.normpath("/" + folder.lstrip("/"))

@@ -12,7 +12,7 @@ from hostkit.evals.harness import dflash
 from hostkit.evals.planning import Work
 from hostkit.evals.preflight import Preflight
 from hostkit.evals.prompts import Prompts
-from hostkit.evals.request import Places, Sample
+from hostkit.evals.request import Sample, WorkspacePaths
 from hostkit.inventory.models import Inventory
 from hostkit.jobs import check, protect
 
@@ -54,14 +54,14 @@ def inventory(workspace: str = "/root/eval", host: str = "ct129", prompts: str =
 
 def work(found: Inventory) -> Work:
     evaluation = found.evals["drafter"]
-    harness, places = dflash(), Places(evaluation.workspace)
+    harness, paths = dflash(), WorkspacePaths(evaluation.workspace)
     return Work(
         name="drafter",
         evaluation=evaluation,
         host=found.hosts[evaluation.host],
         sample=Sample.of(evaluation, quick=False),
         harness=harness,
-        prompts=Prompts.of(evaluation.prompts, harness, places),
+        prompts=Prompts.of(evaluation.prompts, harness, paths),
         id="e" * 16,
         step=4000,
     )
@@ -70,7 +70,7 @@ def work(found: Inventory) -> Work:
 def staging(of: Work) -> StagePlan:
     return StagePlan(
         run="drafter", step=4000, source="ct200", source_path="/workspace/checkpoints/step_4000/checkpoint.pt",
-        destination=of.evaluation.host, folder=of.places.staged, name="drafter-step4000-0", entry="checkpoint.pt",
+        destination=of.evaluation.host, folder=of.paths.staged, name="drafter-step4000-0", entry="checkpoint.pt",
         format="torch-zip", bytes=10, contents=Contents(path="/c", complete=True),
     )  # fmt: skip
 

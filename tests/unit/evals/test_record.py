@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from hostkit.errors import BusyError, DeadlineError
-from hostkit.evals.record import Record, UnderWay
+from hostkit.evals.record import EvaluationLock, Record
 
 RECORD = Record(
     evaluation_id="e" * 16, started_at="2026-11-30T10:00:00Z", pid=1, candidate={"step": 4000}, sample="full",
@@ -23,50 +23,50 @@ def _state(tmp_path, monkeypatch):
 
 
 def test_a_second_evaluation_is_told_which_checkpoint_the_first_is_at():
-    with UnderWay("/a", "drafter") as first:
+    with EvaluationLock("/a", "drafter") as first:
         first.write(RECORD)
-        with pytest.raises(BusyError) as caught, UnderWay("/a", "drafter"):
+        with pytest.raises(BusyError) as caught, EvaluationLock("/a", "drafter"):
             pytest.fail("two at once")
     assert "step 4000" in caught.value.what and "'run'" in caught.value.what
     assert "--attach" in caught.value.hint
 
 
 def test_other_evaluations_and_other_archives_are_not_in_each_others_way():
-    with UnderWay("/a", "drafter"), UnderWay("/a", "other"), UnderWay("/b", "drafter"):
+    with EvaluationLock("/a", "drafter"), EvaluationLock("/a", "other"), EvaluationLock("/b", "drafter"):
         pass
 
 
 def test_the_record_outlives_the_process_and_the_lock_does_not(tmp_path):
     code = (
         "from hostkit.evals.record import *\n"
-        "u = UnderWay('/a', 'drafter').__enter__()\n"
+        "u = EvaluationLock('/a', 'drafter').__enter__()\n"
         f"u.write(Record.model_validate_json({RECORD.model_dump_json()!r}))\n"
         "import os; os.kill(os.getpid(), 9)"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == -9
-    with UnderWay("/a", "drafter") as found:
+    with EvaluationLock("/a", "drafter") as found:
         assert found.read() == RECORD
         found.close()
         assert found.read() is None
 
 
 def test_a_damaged_record_is_none():
-    with UnderWay("/a", "drafter") as found:
+    with EvaluationLock("/a", "drafter") as found:
         found.path.write_text('{"evaluation_id": ')
         assert found.read() is None
 
 
 def test_following_ends_when_the_other_one_ends_and_tells_where_it_is():
-    told, found, under_way = [], [], UnderWay("/a", "drafter")
+    told, found, lock = [], [], EvaluationLock("/a", "drafter")
     told_once = threading.Event()
 
     def say(words):
         told.append(words)
         told_once.set()
 
-    with under_way:
-        under_way.write(RECORD)
-        waiter = threading.Thread(target=lambda: found.append(UnderWay("/a", "drafter").wait(say)))
+    with lock:
+        lock.write(RECORD)
+        waiter = threading.Thread(target=lambda: found.append(EvaluationLock("/a", "drafter").wait(say)))
         waiter.start()
         assert told_once.wait(30)
         assert waiter.is_alive()
@@ -77,12 +77,12 @@ def test_following_ends_when_the_other_one_ends_and_tells_where_it_is():
 
 
 def test_where_nobody_evaluates_there_is_nobody_to_follow():
-    assert UnderWay("/a", "drafter").wait(pytest.fail) is None
+    assert EvaluationLock("/a", "drafter").wait(pytest.fail) is None
 
 
 def test_following_ends_with_the_commands_own_time_and_says_that_the_evaluation_runs_on():
-    with UnderWay("/a", "drafter") as first:
+    with EvaluationLock("/a", "drafter") as first:
         first.write(RECORD)
         with pytest.raises(DeadlineError, match="step 4000") as caught:
-            UnderWay("/a", "drafter").wait(lambda _words: None, timeout=0.1)
+            EvaluationLock("/a", "drafter").wait(lambda _words: None, timeout=0.1)
     assert "runs on" in caught.value.hint

@@ -79,7 +79,7 @@ def test_a_key_that_stands_twice_and_nesting_without_end_are_told():
     twice = json.dumps(document({"p": [1]}))[:-1] + ', "status": "failed"}'
     with pytest.raises(DataError, match="'status' stands twice"):
         parse(twice.encode(), where="x")
-    with pytest.raises(DataError, match="nested without end"):
+    with pytest.raises(DataError, match="nested too deeply"):
         parse(b'{"x": ' + b"[" * 200_000 + b"]" * 200_000 + b"}", where="x")
 
 
