@@ -22,7 +22,8 @@ from hostkit.transport.programs.run import run_program
 if TYPE_CHECKING:
     from hostkit.transport.connections import Connections
 
-PROBE_SECONDS = 60.0  # a probe that takes longer hangs on a disk
+ANSWER_SECONDS = 28.0  # for everything that is asked of a host, logging in included; --timeout sets another
+PROXMOX_SECONDS = 6.0  # of them, kept for the state that Proxmox knows of a container
 HOSTS_AT_ONCE = 64
 
 
@@ -90,25 +91,27 @@ def _ask_host(
     route = connections.route(host)
     hops = [HopStatus(name=hop.name, kind=hop.kind, state="ok") for hop in route.hops]
     began = time.time()
+    deadline = connections.deadline or time.monotonic() + ANSWER_SECONDS
+    kept = min(PROXMOX_SECONDS, (deadline - time.monotonic()) / 3) if route.hops[-1].kind == "pct" else 0.0
     try:
         reply = run_program(
-            connections.transport(host),
+            connections.transport(host, deadline=deadline - kept),
             inventory.hosts[host].python,
             "probe",
             {"runs": {run: _request(inventory.runs[run], past) for run, past in pasts.items()}},
-            timeout=PROBE_SECONDS,
             retry=True,
         )
         ended = time.time()
     except (UnreachableError, DataError, RefusedError) as error:
-        failure = failure_of(connections, route, error)
+        failure = failure_of(connections, route, error, deadline)
         return {run: _without_reading(inventory, run, past, failure) for run, past in pasts.items()}
     observed: dict[str, Observed] = {}
     for run, past in pasts.items():
         try:
             reading = reading_of(reply, run, host=host)
         except DataError as error:
-            observed[run] = _without_reading(inventory, run, past, failure_of(connections, route, error))
+            failure = failure_of(connections, route, error, deadline)
+            observed[run] = _without_reading(inventory, run, past, failure)
             continue
         judgement = judge(
             inventory.runs[run], reading, past, here=(began + ended) / 2, here_within=(ended - began) / 2

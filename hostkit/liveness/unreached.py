@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from hostkit.errors import DataError, HostkitError, UnreachableError
+from hostkit.errors import DataError, HostkitError, RemoteTimeoutError, UnreachableError
 from hostkit.inventory.models import Run
 from hostkit.liveness.past import PastObservation
 from hostkit.liveness.status import HopStatus, HostStatus, TrainStatus, last_known
@@ -16,8 +16,6 @@ from hostkit.transport.route import Route
 if TYPE_CHECKING:
     from hostkit.transport.connections import Connections
 
-PCT_SECONDS = 15.0
-
 
 @dataclass(frozen=True)
 class Failure:
@@ -27,16 +25,15 @@ class Failure:
     hops: tuple[HopStatus, ...]
 
 
-def failure_of(connections: Connections, route: Route, error: HostkitError) -> Failure:
-    """Put a failed question into words; a container's Proxmox host is asked for its state."""
+def failure_of(connections: Connections, route: Route, error: HostkitError, deadline: float) -> Failure:
+    """Say why a question failed; by `deadline` (monotonic) Proxmox is asked for a container's state."""
     failed = error.hop if isinstance(error, UnreachableError) else route.host
     hops = _hops(route, failed, error)
     reached = [hop.name for hop in hops if hop.state == "ok"]
-    evidence = [
-        f"{failed} was not reached: {error.what}" if isinstance(error, UnreachableError) else str(error)
-    ]
+    how = "did not answer" if isinstance(error, RemoteTimeoutError) else "was not reached"
+    evidence = [f"{failed} {how}: {error.what}" if isinstance(error, UnreachableError) else str(error)]
     evidence += [f"hops reached: {', '.join(reached)}"] if reached else []
-    evidence += _asked_of_proxmox(connections, route, failed)
+    evidence += _asked_of_proxmox(connections, route, failed, deadline)
     evidence += [f"try: {error.hint}"] if error.hint else []
     return Failure(tuple(one_line(text) for text in evidence), tuple(hops))
 
@@ -58,29 +55,33 @@ def unreached(name: str, run: Run, now: PastObservation, failure: Failure) -> Tr
 
 
 def _hops(route: Route, failed: str, error: HostkitError) -> list[HopStatus]:
-    out: list[HopStatus] = []
+    """Return the hops from this machine to the host."""
+    answered = not isinstance(error, UnreachableError)
     names = [hop.name for hop in route.hops]
-    at = names.index(failed) if failed in names else len(names) - 1
-    for number, hop in enumerate(route.hops):
-        if number == at:
-            answered = not isinstance(error, UnreachableError)
-            failure = HopStatus(
+    reached = error.hops_reached if isinstance(error, UnreachableError) else names[:-1]
+    if failed not in names:  # a jump host of an alias: the failure shows at the first hop behind it
+        failed = next((name for name in names if name not in reached), names[-1])
+    out: list[HopStatus] = []
+    for hop in route.hops:
+        if hop.name == failed:
+            status = HopStatus(
                 name=hop.name, kind=hop.kind, state="failed", error=error.what, answered=answered
             )
-            out.append(failure)
         else:
-            out.append(HopStatus(name=hop.name, kind=hop.kind, state="ok" if number < at else "not tried"))
+            state: Literal["ok", "not tried"] = "ok" if hop.name in reached else "not tried"
+            status = HopStatus(name=hop.name, kind=hop.kind, state=state)
+        out.append(status)
     return out
 
 
-def _asked_of_proxmox(connections: Connections, route: Route, failed: str) -> list[str]:
+def _asked_of_proxmox(connections: Connections, route: Route, failed: str, deadline: float) -> list[str]:
     """Where a container did not answer, its Proxmox host knows whether it runs, or is there at all."""
     hop = route.hops[-1]
     if hop.kind != "pct" or failed != hop.name or len(route.hops) < 2:
         return []
     host, vmid = route.hops[-2].name, hop.host.pct
     try:
-        done = connections.transport(host).run(["pct", "status", str(vmid)], timeout=PCT_SECONDS)
+        done = connections.transport(host, deadline=deadline).run(["pct", "status", str(vmid)])
     except (UnreachableError, DataError) as error:
         return [
             f"{host} was asked for the state of container {vmid}, and did not answer either: {error.what}"

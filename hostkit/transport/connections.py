@@ -40,7 +40,7 @@ class Connections:
         self.inventory = inventory
         self.here = here
         self.multiplexed = multiplexed
-        self._deadline = None if timeout is None else time.monotonic() + timeout
+        self.deadline = None if timeout is None else time.monotonic() + timeout
         self._lines: dict[tuple[str, ...], HopLine] = {}
         self._multiplexers: dict[str, Multiplexer] = {}
         self._lock = threading.Lock()
@@ -49,16 +49,20 @@ class Connections:
     def route(self, name: str) -> Route:
         return Route.to(self.inventory, name, self.here, standing_there=True)
 
-    def transport(self, name: str) -> Transport:
-        """Return the transport to a host; nothing is connected yet."""
-        return self._framed(name)
+    def transport(self, name: str, *, deadline: float | None = None) -> Transport:
+        """Return the transport to a host; nothing is connected yet.
 
-    def _framed(self, name: str) -> FramedTransport:
+        By `deadline` (monotonic) its questions are answered, logging in included; the whole command's counts as well.
+        """
+        return self._framed(name, deadline)
+
+    def _framed(self, name: str, deadline: float | None = None) -> FramedTransport:
         route = self.route(name)
         chain = route.connected()
         line: Line = self.line(chain) if chain else LocalLine(name)
         multiplexer = self._multiplexer(route, line) if self.multiplexed and route.wrapped() else None
-        return FramedTransport(route, line, deadline=self._deadline, multiplexer=multiplexer)
+        ends = [end for end in (self.deadline, deadline) if end is not None]
+        return FramedTransport(route, line, deadline=min(ends, default=None), multiplexer=multiplexer)
 
     def _multiplexer(self, route: Route, line: Line) -> Multiplexer:
         with self._lock:
@@ -81,12 +85,12 @@ class Connections:
 
     def remaining(self) -> float | None:
         """Return the seconds that are left of the whole command's budget; None where it has none."""
-        return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+        return None if self.deadline is None else max(0.0, self.deadline - time.monotonic())
 
     def machine(self) -> Transport:
         """Return the transport to this very machine, whether or not it is a host of the inventory."""
         hop = Hop(THIS_MACHINE, Host.model_construct(local=True), here=True)
-        return FramedTransport(Route(THIS_MACHINE, (hop,)), LocalLine(THIS_MACHINE), deadline=self._deadline)
+        return FramedTransport(Route(THIS_MACHINE, (hop,)), LocalLine(THIS_MACHINE), deadline=self.deadline)
 
     def line(self, chain: tuple[Hop, ...]) -> HopLine:
         """Return the shared line to the last hop of a chain; nothing is connected yet."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from hostkit.errors import AuthError, HostKeyError, LostError, UnreachableError
+from hostkit.errors import AuthError, HostKeyError, LostError, RemoteTimeoutError, UnreachableError
+from hostkit.transport.line import UnansweredError
 from hostkit.transport.route import Hop, Route
 
 Make = type[UnreachableError]
@@ -161,6 +162,33 @@ def explain(route: Route, stdout: bytes, stderr: bytes) -> None:
             _match(route, hop, (_SUDO,), text)
         if hop.kind == "ssh":
             _match(route, hop, (_SHELL,), text)
+
+
+def unanswered(route: Route, reply: UnansweredError, *, began: bool, seconds: float) -> RemoteTimeoutError:
+    """Return the error for a command without an answer in its time, at the first hop that it did not get past.
+
+    `began`: the frame began, so that the host itself was reached.
+    """
+    reached = route.hops_reached(reply.stderr)
+    hop = route.hops[len(reached)]
+    waited, outer = f"within {seconds:.0f} s", reached[-1] if reached else "this machine"
+    if began:
+        hop, reached = route.hops[-1], tuple(hop.name for hop in route.hops[:-1])
+        what, hint = (
+            f"a command was started, and did not answer {waited}",
+            "is a disk or network file system there stuck (processes in state D), or is it overloaded?",
+        )
+    elif hop.kind == "pct":
+        what = f"`pct exec {hop.host.pct}` on {outer} started no command {waited}"
+        hint = "is the container frozen or locked, or its storage stuck?"
+    elif hop in route.wrapped():
+        what, hint = (
+            f"ssh on {outer} was not logged in {waited}",
+            f"is {hop.name}'s sshd frozen or overloaded?",
+        )
+    else:
+        what, hint = f"no command started {waited}", "does a start-up file of its login shell hang?"
+    return RemoteTimeoutError(what, hop=hop.name, hops_reached=reached, hint=hint)
 
 
 def explain_cut(route: Route, stderr: bytes) -> None:

@@ -8,9 +8,9 @@ from typing import Self
 
 from hostkit.errors import DeadlineError, RemoteTimeoutError
 from hostkit.transport.base import Completed
-from hostkit.transport.diagnose import explain, explain_cut
+from hostkit.transport.diagnose import explain, explain_cut, unanswered
 from hostkit.transport.frame import KILL_AFTER, Frame
-from hostkit.transport.line import MAX_REPLY_BYTES, Budget, Line
+from hostkit.transport.line import MAX_REPLY_BYTES, Budget, Line, UnansweredError
 from hostkit.transport.multiplex import Multiplexer
 from hostkit.transport.route import Route
 
@@ -18,7 +18,7 @@ GRACE_SECONDS = 5.0  # seconds beyond the far side's own timeout before this sid
 
 
 class FramedTransport:
-    """A way to one inventory host. `deadline` (monotonic) is the end of the whole hostkit command."""
+    """A way to one inventory host. By `deadline` (monotonic) every question is answered, logging in included."""
 
     def __init__(
         self,
@@ -46,17 +46,27 @@ class FramedTransport:
         max_bytes: int | None = None,
     ) -> Completed:
         """Run argv on the host; see `Transport.run`."""
+        asked = time.monotonic()
         timeout = self._budget(timeout)
         max_bytes = MAX_REPLY_BYTES if max_bytes is None else max_bytes
         frame = Frame()
-        wrapped = self.route.wrap(frame.argv(argv, timeout=timeout))
+        framed = frame.argv(argv, timeout=timeout)
         if self._multiplexer is not None:
             done = self._multiplexer.run(argv, stdin, timeout, max_bytes, self._deadline)
             if done is not None:
                 return done
+            if timeout is not None:  # one budget for both tries
+                timeout = max(1.0, timeout - (time.monotonic() - asked))
+                framed = frame.argv(argv, timeout=timeout)
         seconds = None if timeout is None else timeout + KILL_AFTER + GRACE_SECONDS
         budget = Budget(seconds, self._deadline, max_bytes)
-        out, err = self._line.run(wrapped, stdin, budget, lambda o, e: frame.ended(o) and frame.ended(e))
+        try:
+            out, err = self._line.run(
+                self.route.wrap(framed), stdin, budget, lambda o, e: frame.ended(o) and frame.ended(e)
+            )
+        except UnansweredError as error:
+            began, waited = frame.began(error.stdout), time.monotonic() - asked
+            raise unanswered(self.route, error, began=began, seconds=waited) from None
         if not frame.began(out):
             explain(self.route, out, err)
         elif not frame.ended(out):
@@ -85,7 +95,8 @@ class FramedTransport:
             return timeout
         left = self._deadline - time.monotonic()
         if left <= 0:
-            raise DeadlineError("--timeout was used up before this host was asked", hop=self.host)
+            raise DeadlineError("the time was used up before it was asked", hop=self.host)
+        left = max(left / 2, left - KILL_AFTER - 1.0)  # what is ended there can still say so
         return left if timeout is None else min(timeout, left)
 
     def close(self) -> None:

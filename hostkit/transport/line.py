@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -20,8 +21,23 @@ class Budget:
     """What a command may take on this side; the far side's own timeout is in its frame."""
 
     seconds: float | None = None  # from its start to its end
-    connect_by: float | None = None  # monotonic: the end of the whole hostkit command
+    deadline: float | None = None  # monotonic: by then it has answered, logging in included
     max_bytes: int = MAX_REPLY_BYTES  # bytes of both streams together
+
+    def end(self) -> float | None:
+        """Return when a command that starts now must have answered (monotonic)."""
+        ends = [] if self.seconds is None else [time.monotonic() + self.seconds]
+        ends += [] if self.deadline is None else [self.deadline]
+        return min(ends, default=None)
+
+
+class UnansweredError(Exception):
+    """The budget was used up before the reply was whole; what had come until then tells how far the command got."""
+
+    def __init__(self, stdout: bytes = b"", stderr: bytes = b"") -> None:
+        super().__init__("no answer within the budget")
+        self.stdout = stdout
+        self.stderr = stderr
 
 
 def flooded(where: str, max_bytes: int) -> ProtocolError:
@@ -61,14 +77,17 @@ class Line(Protocol):
     """Any thread may use it."""
 
     def run(self, argv: list[str], stdin: bytes, budget: Budget, finished: Finished) -> tuple[bytes, bytes]:
-        """Run argv; return (stdout, stderr) at their end, or as soon as `finished` says that they are whole."""
+        """Run argv; return (stdout, stderr) at their end, or as soon as `finished` says that they are whole.
+
+        Raises UnansweredError past the budget.
+        """
         ...
 
-    def open(self, argv: list[str], connect_by: float | None) -> Pipe:
-        """Start argv, and return the way to talk to them; `connect_by`: as in `Budget`."""
+    def open(self, argv: list[str], deadline: float | None) -> Pipe:
+        """Start argv, and return the way to talk to them; `deadline`: as in `Budget`."""
         ...
 
-    def connect(self, connect_by: float | None) -> None:
+    def connect(self, deadline: float | None) -> None:
         """Connect to where argv are started, where that is far away; what goes wrong is raised by the first argv."""
         ...
 

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from hostkit.errors import RemoteTimeoutError, UnreachableError
-from hostkit.transport.line import Budget, Finished, Pipe, flooded
+from hostkit.errors import UnreachableError
+from hostkit.transport.line import Budget, Finished, Pipe, UnansweredError, flooded
 from hostkit.transport.stderr_tail import Tail
 
 _CHUNK = 1 << 16
@@ -29,7 +29,7 @@ class LocalLine:
 
     def run(self, argv: list[str], stdin: bytes, budget: Budget, finished: Finished) -> tuple[bytes, bytes]:
         """Run argv; see `Line`."""
-        deadline = None if budget.seconds is None else time.monotonic() + budget.seconds
+        deadline = budget.end()
         process: subprocess.Popen[bytes] | None = None
         try:
             with _signals_wait():
@@ -37,15 +37,13 @@ class LocalLine:
             return _exchange(process, stdin, deadline, finished, budget.max_bytes)
         except OverflowError:
             raise flooded(self._name, budget.max_bytes) from None
-        except TimeoutError:
-            raise RemoteTimeoutError("no answer within its budget", hop=self._name) from None
         finally:
             if process is not None:
                 _end(process)
 
-    def open(self, argv: list[str], connect_by: float | None) -> Pipe:
+    def open(self, argv: list[str], deadline: float | None) -> Pipe:
         """Start argv; see `Line`."""
-        del connect_by
+        del deadline
         return LocalPipe(self._start(argv))
 
     def _start(self, argv: list[str]) -> subprocess.Popen[bytes]:
@@ -61,7 +59,7 @@ class LocalLine:
             why = f"cannot start {argv[0]}: {error.strerror}"
             raise UnreachableError(why, hop=self._name) from error
 
-    def connect(self, connect_by: float | None) -> None:
+    def connect(self, deadline: float | None) -> None:
         """Nothing is far away."""
 
     def close(self) -> None:
@@ -169,7 +167,7 @@ def _exchange(
         while len(selector.get_map()) > (1 if rest else 0):
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
-                raise TimeoutError
+                raise UnansweredError(bytes(out), bytes(err))
             for key, _ in selector.select(left):
                 if key.data is None:
                     try:

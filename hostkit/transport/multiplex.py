@@ -17,9 +17,9 @@ from functools import cache
 
 from hostkit.errors import HostkitError, LostError, RemoteTimeoutError
 from hostkit.transport.base import Completed
-from hostkit.transport.diagnose import explain, explain_cut
+from hostkit.transport.diagnose import explain, explain_cut, unanswered
 from hostkit.transport.frame import KILL_AFTER, Frame
-from hostkit.transport.line import Line, Pipe, flooded
+from hostkit.transport.line import Budget, Line, Pipe, UnansweredError, flooded
 from hostkit.transport.programs.run import FINDER, LOADER, sources_of
 from hostkit.transport.route import Route
 from hostkit.transport.ssh.shared_failure import Failures
@@ -27,7 +27,7 @@ from hostkit.transport.ssh.shared_failure import Failures
 GRACE_SECONDS = 5.0  # seconds beyond the far side's own timeout before this side gives up
 MAX_NOISE_BYTES = 1 << 20  # bytes that login shells may print before it
 MAX_FRAME_BYTES = 1 << 20  # no frame is larger
-START_SECONDS = 20.0  # seconds in which it comes up, beyond what the hops may take to be connected to
+START_SECONDS = 10.0  # seconds in which it comes up, beyond what ssh on a hop may take to connect
 TICK = 0.25  # seconds between two looks at the deadline
 
 
@@ -39,6 +39,10 @@ def _program() -> bytes:
     )
     packed = zlib.compress(text.encode(), 9)
     return b"%d\n%s" % (len(packed), packed)
+
+
+def _past(until: float | None) -> bool:
+    return until is not None and time.monotonic() > until
 
 
 class _Asked:
@@ -85,9 +89,9 @@ class Multiplexer:
         self, argv: list[str], stdin: bytes, timeout: float | None, max_bytes: int, deadline: float | None
     ) -> Completed | None:
         """Run argv on the host, see `Transport.run`; None where no multiplexer is there to ask."""
-        seconds = None if timeout is None else timeout + KILL_AFTER + GRACE_SECONDS
-        until = None if seconds is None else time.monotonic() + seconds
-        if not self._up(until, deadline):
+        since = time.monotonic()
+        until = Budget(None if timeout is None else timeout + KILL_AFTER + GRACE_SECONDS, deadline).end()
+        if not self._up(until):
             return None
         asked = _Asked(max_bytes)
         with self._writing:
@@ -98,7 +102,8 @@ class Multiplexer:
         try:
             self._send(head, stdin, until)
             while not (asked.over.wait(TICK) or self._ended):
-                self._in_time(until)
+                if _past(until):
+                    raise self._late(since)
         except BaseException:
             self._cancel(number)
             raise
@@ -120,7 +125,7 @@ class Multiplexer:
     def connect(self, deadline: float | None) -> None:
         """Bring it up before it is asked anything. What goes wrong is raised by the first question."""
         try:
-            self._up(None, deadline)
+            self._up(deadline)
         except HostkitError as error:
             self._failures.defer(error)
 
@@ -132,41 +137,43 @@ class Multiplexer:
 
     # --- coming up
 
-    def _up(self, until: float | None, deadline: float | None) -> bool:
+    def _up(self, until: float | None) -> bool:
         """Say whether it is there; one thread brings it up, the others wait for that."""
         asked = time.monotonic()
-        with self._coming:
+        if not self._coming.acquire(timeout=-1 if until is None else max(0.0, until - asked)):
+            raise self._late(asked)
+        try:
             self._failures.raise_recent(asked)
             if not self._tried:
                 self._tried = True
                 try:
-                    self._come(until, deadline)
+                    self._come(until)
                 except HostkitError as error:
                     self._failures.record(error)
                     raise
+        finally:
+            self._coming.release()
         return self._there.is_set() and not self._ended
 
-    def _come(self, until: float | None, deadline: float | None) -> None:
-        host = self.route.hops[-1].host
-        words = [host.python, "-I", "-S", "-B", "-c", LOADER]
-        self._pipe = self._line.open(self.route.wrap(self._frame.argv(words)), deadline)
+    def _come(self, until: float | None) -> None:
+        python = [self.route.hops[-1].host.python, "-I", "-S", "-B", "-c", LOADER]
+        self._pipe = self._line.open(self.route.wrap(self._frame.argv(python)), until)
         if self._ended:
             self._pipe.close()
         threading.Thread(
             target=self._read, args=(self._pipe,), name="hostkit-multiplexer", daemon=True
         ).start()
+        since = time.monotonic()
         with contextlib.suppress(BrokenPipeError):  # it has ended: what came says why
             self._pipe.send(_program(), until)
-        hops = self.route.hops
-        patience = START_SECONDS + sum(hop.host.timeouts.connect + hop.host.timeouts.auth for hop in hops)
-        limit = time.monotonic() + patience
+        inner = [hop.host.timeouts.connect for hop in self.route.wrapped() if hop.kind == "ssh"]
+        limit = since + START_SECONDS + sum(inner)
         while not self._there.wait(TICK):
-            self._in_time(until)
-            if time.monotonic() > limit:
+            if _past(until) or time.monotonic() > limit:
                 self._ended = True
                 self._pipe.close()
-                if not self._began:  # it hangs before any command would begin: a question by itself would too
-                    raise self._late()
+                if not self._began or _past(until):  # a question by itself would hang there, too
+                    raise self._late(since)
                 return  # whatever stands for Python there, it is not talkative
         if self._ended and not self._began:
             self._pipe.explain()
@@ -225,6 +232,7 @@ class Multiplexer:
     def _send(self, head: dict[str, object], given: bytes = b"", until: float | None = None) -> None:
         spelt = json.dumps(head).encode()
         assert self._pipe is not None
+        since = time.monotonic()
         with self._writing:
             try:
                 self._pipe.send(struct.pack("<I", len(spelt)) + spelt + given, until)
@@ -234,7 +242,7 @@ class Multiplexer:
                 self._ended = True
                 self._pipe.close()
                 if isinstance(error, TimeoutError):
-                    raise self._late() from None
+                    raise self._late(since) from None
                 raise
 
     def _cancel(self, number: int) -> None:
@@ -243,13 +251,10 @@ class Multiplexer:
 
     # --- what is wrong
 
-    def _in_time(self, until: float | None) -> None:
-        if until is not None and time.monotonic() > until:
-            raise self._late()
-
-    def _late(self) -> RemoteTimeoutError:
-        what = "the command did not answer within its budget"
-        return RemoteTimeoutError(what, hop=self.route.host, hops_reached=self._hops_reached())
+    def _late(self, since: float) -> RemoteTimeoutError:
+        stderr = b"" if self._began or self._pipe is None else self._pipe.stderr_tail()
+        waited = time.monotonic() - since
+        return unanswered(self.route, UnansweredError(stderr=stderr), began=self._began, seconds=waited)
 
     def _lost(self) -> LostError:
         """Return, or raise, why it is gone."""

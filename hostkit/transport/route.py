@@ -11,6 +11,20 @@ from hostkit.errors import ConfigError, UsageError
 from hostkit.inventory.models import Host, Inventory
 
 _SPLIT = 'host=$1; path=$2; shift 2; exec pct exec $host $path "$@"'
+# On each hop that is only passed through, as the parent of its ssh or pct: $1 is the hop's name. It names the hop on
+# stderr, so that a command that hangs tells how far it got. And it ends that ssh or pct once the login that started it
+# is gone (the parent of its session's leader changes): without a terminal both would stay for as long as they hang.
+# No single quote, newline, `!` or backslash, so that each login shell reads it alike.
+_PASS_THROUGH = "; ".join(
+    [
+        'echo "hostkit-hop $1" >&2',
+        "shift",
+        "o=",
+        "{ read -r a b c d e l r </proc/$$/stat; read -r a b c o r </proc/$l/stat; } 2>/dev/null",
+        '[ "$o" ] && (while sleep 2; do [ -d /proc/$$ ] || exit; p=; read -r a b c p r </proc/$l/stat; '
+        '[ "$p" = "$o" ] || kill -KILL $$; done) </dev/null >/dev/null 2>&1 & exec "$@"',
+    ]
+)
 CT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -127,16 +141,32 @@ class Route:
         first = len(self.connected()) + (1 if self.hops[0].kind == "local" else 0)
         return self.hops[first:]
 
+    def hops_reached(self, stderr: bytes) -> tuple[str, ...]:
+        """Return the hops, short of the host itself, that a command which was wrapped here is known to have reached."""
+        names = [hop.name for hop in self.hops]
+        first = (
+            len(names) - len(self.wrapped()) - 1
+        )  # the hops before it are connected, else nothing runs on it
+        for index in range(max(0, first), len(names) - 1):
+            if f"hostkit-hop {names[index]}\n".encode() not in stderr:
+                return tuple(names[:index])
+        return tuple(names[:-1])
+
     def wrap(self, argv: list[str]) -> list[str]:
         """Return what is executed on the last connected hop (or locally) so that argv runs on the host."""
-        return self._wrap(argv, standing=False)
+        return self._wrap(argv, standing=False, watched=True)
 
-    def _wrap(self, argv: list[str], *, standing: bool) -> list[str]:
-        """`standing`: what runs it is on the local hop as the user who is meant already."""
+    def _wrap(self, argv: list[str], *, standing: bool, watched: bool = False) -> list[str]:
+        """`standing`: what runs it is on the local hop as the user who is meant already.
+
+        `watched`: each hop on the way names itself, and ends what hangs there once nobody waits for it.
+        """
         words = list(argv)
         for hop in reversed(self.hops):
             if standing and hop.here:
                 break
+            if watched and hop is not self.hops[-1]:
+                words = ["sh", "-c", _PASS_THROUGH, "sh", hop.name, *words]
             words = _as_user(hop.host.sudo, words)
             if hop not in self.wrapped():
                 break

@@ -186,7 +186,7 @@ def test_the_time_of_the_whole_command_counts_for_its_questions(fleet: Fleet) ->
     with Connections(inventory(**hosts(fleet)), timeout=SOON, multiplexed=True) as connections:
         transport = connections.transport("ct200")
         command_server(transport)
-        connections._deadline = time.monotonic() + 1  # what is left of it
+        connections.deadline = time.monotonic() + 1  # what is left of it
         with pytest.raises(RemoteTimeoutError):
             connections.transport("ct200").run(["sleep", "100"])
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import paramiko
 
-from hostkit.transport.line import Finished
+from hostkit.transport.line import Finished, UnansweredError
 from hostkit.transport.stderr_tail import Tail
 
 _CHUNK = 1 << 16
@@ -25,7 +25,7 @@ def exchange(
 ) -> tuple[bytes, bytes]:
     """Run `line` in the login shell; return (stdout, stderr) once they ended or `finished` says they are whole.
 
-    Raises TimeoutError past the deadline, OverflowError beyond `max_bytes` bytes, SSHException when the server does
+    Raises UnansweredError past the deadline, OverflowError beyond `max_bytes` bytes, SSHException when the server does
     not start the command. A lost connection ends both streams: the caller looks whether the transport still lives.
     """
     out, err = bytearray(), bytearray()
@@ -57,7 +57,7 @@ def exchange(
             if len(out) + len(err) > max_bytes:
                 raise OverflowError
             if _late(deadline):
-                raise TimeoutError
+                raise UnansweredError(bytes(out), bytes(err))
         return bytes(out), bytes(err)
     finally:
         stop.set()

@@ -16,7 +16,7 @@ import paramiko
 
 from hostkit.errors import HostkitError, LostError, ProtocolError, RemoteTimeoutError, UnreachableError
 from hostkit.inventory.models import Host
-from hostkit.transport.line import Budget, Finished, Pipe, flooded
+from hostkit.transport.line import Budget, Finished, Pipe, UnansweredError, flooded
 from hostkit.transport.route import Hop
 from hostkit.transport.ssh.channel_io import ChannelPipe, exchange
 from hostkit.transport.ssh.channels import ChannelRefusedError, FullError, Sessions
@@ -57,9 +57,9 @@ class HopLine:
 
     def run(self, argv: list[str], stdin: bytes, budget: Budget, finished: Finished) -> tuple[bytes, bytes]:
         """Run argv through the hop's login shell, quoted once for it; see `Line`."""
-        transport = self._transport(budget.connect_by)
+        transport = self._transport(budget.deadline)
         try:
-            with self._sessions.one(lambda: self._open_channel(transport, budget.connect_by)) as channel:
+            with self._sessions.one(lambda: self._open_channel(transport, budget.deadline)) as channel:
                 reply = self._exchange(transport, channel, argv, stdin, budget, finished)
         except FullError:
             return self._second().run(argv, stdin, budget, finished)
@@ -69,16 +69,16 @@ class HopLine:
             self._complain_if_lost(transport)
         return reply
 
-    def open(self, argv: list[str], connect_by: float | None) -> Pipe:
+    def open(self, argv: list[str], deadline: float | None) -> Pipe:
         """Start argv through the hop's login shell; see `Line`. It holds a channel until it is closed."""
-        transport = self._transport(connect_by)
+        transport = self._transport(deadline)
         with contextlib.ExitStack() as stack:
             try:
                 channel = stack.enter_context(
-                    self._sessions.one(lambda: self._open_channel(transport, connect_by))
+                    self._sessions.one(lambda: self._open_channel(transport, deadline))
                 )
             except FullError:
-                return self._second().open(argv, connect_by)
+                return self._second().open(argv, deadline)
             except ChannelRefusedError as error:
                 raise self._refused(error) from error
             line = shlex.join(argv).encode("utf-8", "surrogateescape")
@@ -90,10 +90,10 @@ class HopLine:
             held.push(stack.pop_all())
             return pipe
 
-    def connect(self, connect_by: float | None) -> None:
+    def connect(self, deadline: float | None) -> None:
         """Connect; see `Line`."""
         try:
-            self._transport(connect_by)
+            self._transport(deadline)
         except HostkitError as error:
             self._failures.defer(error)
 
@@ -154,7 +154,9 @@ class HopLine:
         Who waited while somebody else tried in vain gets that error: a dead hop costs its budget once.
         """
         asked = time.monotonic()
-        with self._lock:
+        if not self._lock.acquire(timeout=-1 if deadline is None else max(0.0, deadline - asked)):
+            raise self._late(f"not connected within {time.monotonic() - asked:.0f} s")
+        try:
             if not self._closed and (self._connection is None or not self._connection.is_connected):
                 self._failures.raise_recent(asked)
                 self._drop()
@@ -165,6 +167,8 @@ class HopLine:
                     raise
                 self._sessions = Sessions()
             connection = self._connection
+        finally:
+            self._lock.release()
         if self._closed or connection is None:
             self.close()
             raise LostError("closed by this side", hop=self.hop.name, hops_reached=self.hops_reached)
@@ -233,7 +237,7 @@ class HopLine:
             return budget
         left = deadline - time.monotonic()
         if left <= 0:
-            raise self._late("the command's time was used up")
+            raise self._late("the time was used up before it was connected")
         return min(budget, left)
 
     def _second(self) -> HopLine:
@@ -276,14 +280,13 @@ class HopLine:
         finished: Finished,
     ) -> tuple[bytes, bytes]:
         line = shlex.join(argv).encode("utf-8", "surrogateescape")
-        deadline = None if budget.seconds is None else time.monotonic() + budget.seconds
         try:
-            return exchange(channel, line, stdin, deadline, finished, budget.max_bytes)
+            return exchange(channel, line, stdin, budget.end(), finished, budget.max_bytes)
         except OverflowError:
             raise flooded(self.hop.name, budget.max_bytes) from None
-        except TimeoutError:
+        except UnansweredError:
             self._complain_if_lost(transport)
-            raise self._late("the command did not answer within its budget") from None
+            raise
         except (paramiko.SSHException, EOFError, OSError) as error:
             raise self._not_started(transport, error) from error
 
@@ -302,7 +305,9 @@ class HopLine:
         return ProtocolError(f"the server did not start the command: {error}", where=self.hop.name)
 
     def _late(self, what: str) -> RemoteTimeoutError:
-        return RemoteTimeoutError(what, hop=self.hop.name, hops_reached=self.hops_reached)
+        """Return the error at the outermost hop of the chain that is not connected."""
+        line = next((line for line in self._chain() if line._connection is None), self)
+        return RemoteTimeoutError(what, hop=line.hop.name, hops_reached=line.hops_reached)
 
     def _chain(self) -> list[HopLine]:
         return [*(self._outer._chain() if self._outer else []), self]

@@ -53,11 +53,12 @@ class Fakes:
     ) -> None:
         self.inventory, self.hosts = inventory, hosts
         self.asked: list[str] = []
+        self.deadline: float | None = None
 
     def route(self, name: str) -> Route:
         return Route.to(self.inventory, name)
 
-    def transport(self, name: str) -> Transport:
+    def transport(self, name: str, *, deadline: float | None = None) -> Transport:
         def answer(argv: list[str], stdin: bytes) -> Completed:
             self.asked.append(name)
             given = self.hosts[name]

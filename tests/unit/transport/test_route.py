@@ -89,8 +89,15 @@ def test_the_local_machine_cannot_be_reached_from_elsewhere_unless_one_stands_th
     assert route("workspace", "ct129", standing_there=True).hops[0].kind == "local"
 
 
+def passed(words: list[str]) -> list[str]:
+    """Return what a hop on the way starts: behind the program that names it, and ends what hangs there."""
+    assert words[:2] == ["sh", "-c"]
+    assert words[2].endswith('exec "$@"')
+    return words[5:]
+
+
 def test_pct_gets_an_argv_without_a_shell_and_an_environment_of_its_own() -> None:
-    words = route("ct300").wrap(["cat", "it's"])
+    words = passed(route("ct300").wrap(["cat", "it's"]))
     assert words[:4] == ["pct", "exec", "300", "--"]
     assert words[-2:] == ["cat", "it's"]
     assert "-i" in words
@@ -99,21 +106,38 @@ def test_pct_gets_an_argv_without_a_shell_and_an_environment_of_its_own() -> Non
 
 def test_an_argv_is_quoted_once_for_each_shell_that_reads_it() -> None:
     argv = ["printf", "%s", "a b'c\"d$e\\f;g|h\n*"]
-    *ssh, line = route("ct200").wrap(argv)
+    *ssh, line = passed(route("ct200").wrap(argv))
     assert ssh[0] == "ssh"
     assert shlex.split(line)[-3:] == argv
-    assert shlex.split(line)[:4] == ["pct", "exec", "200", "--"]
+    assert passed(shlex.split(line))[:4] == ["pct", "exec", "200", "--"]
     assert ssh[-1] == "pve"
 
 
 def test_sudo_stands_at_each_host_that_asks_for_it() -> None:
     assert route("behind").wrap(["id"]) == ["sudo", "-n", "-u", "root", "--", "id"]
     words = route("ct400").wrap(["id"])
-    assert words[:8] == ["sudo", "-n", "-u", "root", "--", "pct", "exec", "400"]
+    assert words[:5] == ["sudo", "-n", "-u", "root", "--"]
+    assert passed(words[5:])[:3] == ["pct", "exec", "400"]
     there = route("inner", inner={"address": "i", "via": "behind", "login": "there", "sudo": "ops"})
     *ssh, line = there.wrap(["id"])
-    assert ssh[:6] == ["sudo", "-n", "-u", "root", "--", "ssh"]
+    assert ssh[:5] == ["sudo", "-n", "-u", "root", "--"]
+    assert passed(ssh[5:])[0] == "ssh"
     assert shlex.split(line) == ["sudo", "-n", "-u", "ops", "--", "id"]
+
+
+@pytest.mark.parametrize(
+    ("named", "reached"),
+    [([], []), (["ct129"], ["ct129"]), (["ct129", "pve"], ["ct129", "pve"]), (["pve"], [])],
+)
+def test_a_hop_counts_as_reached_when_it_has_named_itself(named: list[str], reached: list[str]) -> None:
+    stderr = "".join(f"Welcome!\nhostkit-hop {name}\n" for name in named).encode()
+    assert list(route("ct200").hops_reached(stderr)) == reached
+
+
+def test_a_hop_that_is_connected_to_counts_as_reached_when_something_runs_behind_it() -> None:
+    assert route("ct201").hops_reached(b"") == ("ct129",)
+    assert route("pvf").hops_reached(b"") == ("ct129",)
+    assert route("ct129").hops_reached(b"") == ()
 
 
 def options(words: list[str]) -> dict[str, str]:
