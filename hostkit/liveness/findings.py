@@ -31,7 +31,13 @@ def findings(observation: Observation) -> list[Finding]:
     """Return every finding, the gravest first."""
     found = [*_clocks(observation), *_log(observation), *_pidfile(observation)]
     if observation.main is not None:
-        found += [*_overdue(observation), *_room(observation), *_gpus(observation), *_restarted(observation)]
+        found += [
+            *_first_step(observation),
+            *_overdue(observation),
+            *_room(observation),
+            *_gpus(observation),
+            *_restarted(observation),
+        ]
     return sorted(found, key=lambda one: -one.severity)
 
 
@@ -108,6 +114,27 @@ def _pidfile(observation: Observation) -> Iterator[Finding]:
             severity=1,
             text=f"the pidfile {pidfile.path} names no process of the run: {pidfile.reason}",
             advice="declare the run's script or module in the inventory instead; they need no file",
+        )
+
+
+def _first_step(observation: Observation) -> Iterator[Finding]:
+    """`startup` may be shorter than `stall`: then a run without a step is late before it counts as stalled."""
+    limit, main, log = observation.run.timeouts.startup, observation.main, observation.log
+    if (
+        main is None
+        or log.step is not None
+        or log.loss is not None
+        or observation.progress.newest is not None
+    ):
+        return
+    life, log_age = observation.reading.age(main), observation.log_age
+    silent = log_age is None or log_age > life + 1
+    if silent and limit < life <= observation.run.timeouts.stall:
+        yield Finding(
+            kind="first-step-overdue",
+            severity=1,
+            text=f"no step yet, {age(life)} after its start (startup is {age(limit)})",
+            advice="see the end of the log; raise timeouts.startup if it needs longer",
         )
 
 

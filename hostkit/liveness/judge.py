@@ -48,10 +48,10 @@ def judge(
     group = Group.of(run, reading)
     log = parse(reading.run.log.tail, run.log, begins=reading.run.log.begins)
     notes: list[str] = []
-    if group.main is not None and log.step is not None and _of_an_earlier_attempt(reading, log, group.main):
-        notes.append(
-            f"the log's last step, {log.step}, is an earlier attempt's: it was written before the process began"
-        )
+    speaks = log.step is not None or log.loss is not None
+    if group.main is not None and speaks and _of_an_earlier_attempt(reading, log, group.main):
+        last = "end" if log.step is None else f"last step, {log.step},"
+        notes.append(f"the log's {last} is an earlier attempt's: it was written before the process began")
         log = replace(log, step=None, rate=None, loss=None, finished=None, stepped_at=None, interval=0)
     progress = measure(run, reading, log, group.main, past)
     observation = Observation(run, reading, log, progress, group.main, past, here, here_within)

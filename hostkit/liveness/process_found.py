@@ -91,7 +91,13 @@ def with_process(observation: Observation, group: Group) -> tuple[Verdict, tuple
             f"no step yet; it has until {age(limits.startup)} after its start",
             *workers,
         )
-    if move.age is None and life > limits.stall and _blind(observation):
+    if move.age is None and life <= limits.stall:  # its start is the newest sign of movement there is
+        return (Verdict.STARTING if stepless else Verdict.RUNNING), (
+            lives,
+            f"nothing has moved yet; it counts as stalled {age(limits.stall)} after its start",
+            *workers,
+        )
+    if move.age is None and _blind(observation):
         return Verdict.UNKNOWN, (lives, f"nothing shows whether it moves: {_blind(observation)}")
     if move.age is None or move.age > limits.stall:
         old = life if move.age is None else move.age
