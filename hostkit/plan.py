@@ -93,10 +93,6 @@ class Plan(BaseModel):
         """Return the `hostkit.plan/1` document, without fields that say nothing."""
         return {"schema": "hostkit.plan/1"} | self.model_dump(mode="json", exclude_none=True)
 
-    def then(self, *steps: PlanStep) -> Plan:
-        """Return this plan with more steps at its end."""
-        return self.model_copy(update={"steps": (*self.steps, *steps)})
-
     def effects(self) -> list[tuple[PlanStep, Effect]]:
         """Return every effect with the step that it belongs to."""
         return [(step, effect) for step in self.steps for effect in step.effects]

@@ -22,10 +22,12 @@ from hostkit.evals.prompts import Prompts
 from hostkit.evals.record import EvaluationLock
 from hostkit.evals.request import WorkspacePaths
 from hostkit.inventory.models import Inventory
-from hostkit.jobs import Launcher
+from hostkit.jobs import Launcher, Protected
+from hostkit.jobs.locations import guard
 from hostkit.jobs.lookup import launcher_of
 from hostkit.journal import Journal
 from hostkit.liveness.observe import observe
+from hostkit.plan import Plan
 
 if TYPE_CHECKING:
     from hostkit.evals.planning import Work
@@ -59,6 +61,8 @@ class Collaborators:
     verify: Callable[[Candidate], Verified]
     plan_stage: Callable[[Candidate, Verified], StagePlan]
     stage: Callable[[Candidate, StagePlan, CopyProgress], Staged]
+    guard: Callable[[Plan, Protected], None]
+    here: str  # what this machine is called in plans
     launcher: Launcher
     harness: Harness
     prompts: Prompts
@@ -93,6 +97,8 @@ class Collaborators:
             stage=lambda candidate, plan, progress: stage(
                 connections, inventory, run, candidate, host, paths.staged, plan=plan, progress=progress
             ),
+            guard=lambda plan, protected: guard(connections, inventory, plan, protected, runs=[run]),
+            here=connections.this_host(),
             launcher=launcher_of(connections, inventory, host),
             harness=harness,
             prompts=prompts,

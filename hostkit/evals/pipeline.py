@@ -270,6 +270,8 @@ class Pipeline:
                 collaborators.prompts.sha256,
             ),
             step=candidate.step,
+            archive=str(collaborators.archive.folder),
+            here=collaborators.here,
         )
 
     def _preparation(self, work: Work) -> Preparation:

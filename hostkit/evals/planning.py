@@ -28,6 +28,8 @@ class Work:
     prompts: Prompts
     id: str
     step: int
+    archive: str  # the folder that the result is filed in, on `here`
+    here: str  # what this machine is called in plans
 
     @property
     def paths(self) -> WorkspacePaths:
@@ -60,13 +62,20 @@ class Work:
                 staging.step_of_plan(),
                 self._job_step("one-block", self.spec(staging.path, ready, one_block=True)),
                 self._job_step("run", self.spec(staging.path, ready)),
+                PlanStep(
+                    name="archive",
+                    host=self.here,
+                    summary="file the result",
+                    effects=(Effect.writes(self.here, self.archive),),
+                ),
             ),
         )
 
     def install_step(self) -> PlanStep:
         """Return the step that brings harness and prompts there."""
         host, harness = self.evaluation.host, self.paths.harness
-        effects = [Effect.reads(host, harness), Effect.writes(host, harness)]
+        # the whole workspace: also caches, links and later files in it must not be a run's
+        effects = [Effect.reads(host, harness), Effect.writes(host, self.paths.workspace)]
         if self.prompts.data is not None:
             effects.append(Effect.writes(host, self.prompts.folder, size=len(self.prompts.data)))
         return PlanStep(

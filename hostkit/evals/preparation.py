@@ -59,17 +59,17 @@ class Preparation:
                     ["the memory limit shown is the least possible one: preflight computes the real one"]
                 )
         plan = self._work.plan(self._with.plan_stage(candidate, verified), ready)
-        check(plan, protect(self._inventory, [status]))
+        self._with.guard(plan, protect(self._inventory, [status]))
         return plan
 
     def start(self, record: Record, candidate: Candidate, status: TrainStatus) -> Record:
         """Do all of it and start the job; return the record that names it."""
         protected = protect(self._inventory, [status])
         verified = self._verify(candidate)
-        check(Plan(title="harness", steps=(self._work.install_step(),)), protected)
+        staging = self._with.plan_stage(candidate, verified)
+        self._with.guard(self._work.plan(staging, None), protected)  # before anything is written
         self._check_harness(install=True)
         ready = self._preflight(verified)
-        staging = self._with.plan_stage(candidate, verified)
         plan = self._work.plan(staging, ready)
         check(plan, protected)
         record = self._keep(record, plan=plan.document(), step="stage", notes=self._steps.notes)

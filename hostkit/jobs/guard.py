@@ -63,9 +63,22 @@ class Protected(BaseModel):
 
     runs: tuple[ProtectedRun, ...] = ()
     machines: dict[str, str] = {}
+    endpoints: dict[str, str] = {}
+    containers: frozenset[str] = frozenset()
 
     def machine(self, host: str) -> str:
         return self.machines.get(host, host)
+
+    def same_files(self, host: str, run: ProtectedRun) -> bool:
+        """Say whether a path on this host may be the same file as on the run's: by name, endpoint or machine.
+
+        Two Proxmox containers of one machine, and a container and its node, have file systems of their own.
+        """
+        if host == run.host or self.endpoints.get(host, host) == self.endpoints.get(run.host, run.host):
+            return True
+        separate = host in self.containers and run.host in self.containers
+        node = run.machine == host or self.machine(host) == run.host
+        return self.machine(host) == run.machine and not separate and not node
 
     def role(self, host: str) -> str | None:
         """Say what a host is to a run, in words; None when it is nothing to any."""
@@ -107,7 +120,23 @@ def protect(inventory: Inventory, statuses: Iterable[SeenRun] = ()) -> Protected
                 hops=tuple(_hops(inventory, run.host)),
             )
         )
-    return Protected(runs=tuple(runs), machines=machines)
+    return Protected(
+        runs=tuple(runs),
+        machines=machines,
+        endpoints={name: _endpoint(inventory, name) for name in inventory.hosts},
+        containers=frozenset(name for name, host in inventory.hosts.items() if host.pct is not None),
+    )
+
+
+def _endpoint(inventory: Inventory, name: str) -> str:
+    """Return what a host is reached as, without the way to it: two names with one of it are one host."""
+    host = inventory.hosts[name]
+    if host.local:
+        return "this machine"
+    if host.pct is not None:
+        node = _endpoint(inventory, host.via) if host.via in inventory.hosts else str(host.via)
+        return f"{node} pct {host.pct}"
+    return f"{host.alias or host.address} port {host.port or 22}"
 
 
 def _machine(inventory: Inventory, name: str) -> str:
@@ -142,24 +171,26 @@ def _check_one(step: PlanStep, effect: Effect, run: ProtectedRun, protected: Pro
     same_machine = protected.machine(effect.host) == run.machine
     if effect.kind == "signals":
         if effect.identity is None or effect.identity.pid <= 1:
-            raise _refuse(step, "no-signal", "it signals a process whose identity is not known")
+            raise refuse(step, "no-signal", "it signals a process whose identity is not known")
         if same_machine and effect.identity in run.identities:
-            raise _refuse(step, "no-signal", f"it signals pid {effect.identity.pid}, which is run {run.name}")
-    elif effect.kind == "writes" and effect.host == run.host:
+            raise refuse(step, "no-signal", f"it signals pid {effect.identity.pid}, which is run {run.name}")
+    elif effect.kind == "writes" and protected.same_files(effect.host, run):
         if effect.path is None:
-            raise _refuse(step, "no-write", f"it writes nobody knows where on the host of run {run.name}")
+            raise refuse(
+                step, "no-write", f"it declares a write without a path on the host of run {run.name}"
+            )
         for path in run.paths:
             if _overlap(effect.path, path):
-                raise _refuse(step, "no-write", f"it writes {effect.path}; {path} belongs to run {run.name}")
+                raise refuse(step, "no-write", f"it writes {effect.path}; {path} belongs to run {run.name}")
     elif effect.kind == "spawns":
         if same_machine and _shares(effect, run):
-            raise _refuse(step, "no-gpu", f"its process would see GPUs of run {run.name}")
+            raise refuse(step, "no-gpu", f"its process would see GPUs of run {run.name}")
         limits = effect.limits
         if limits is None or limits.memory_bytes is None:
             if same_machine:
-                raise _refuse(step, "memory-limit", f"its process has no memory limit beside run {run.name}")
+                raise refuse(step, "memory-limit", f"its process has no memory limit beside run {run.name}")
             if effect.host in run.hops:
-                raise _refuse(
+                raise refuse(
                     step, "hop-reserve", f"its process has no memory limit on the way to run {run.name}"
                 )
 
@@ -170,12 +201,13 @@ def _shares(effect: Effect, run: ProtectedRun) -> bool:
     return effect.gpus == "any" or bool(set(effect.gpus) & set(run.gpus))
 
 
-def _overlap(one: str, other: str) -> bool:
+def _overlap(path: str, other: str) -> bool:
     """Say whether one path is the other, or lies below it, or above it."""
-    first, second = (posixpath.normpath(path).strip("/").split("/") for path in (one, other))
+    first, second = (posixpath.normpath(each).strip("/").split("/") for each in (path, other))
     shorter = min(len(first), len(second))
     return first[:shorter] == second[:shorter]
 
 
-def _refuse(step: PlanStep, rule: str, why: str) -> RefusedError:
+def refuse(step: PlanStep, rule: str, why: str) -> RefusedError:
+    """Return the error of a step that the guard refuses."""
     return RefusedError(f"step {step.name}: {why}", rule=rule, where=step.host, hint="nothing was done")

@@ -257,13 +257,13 @@ def _goes_next(session: Session, status: TrainStatus, choice: Choice, chosen: Ca
 
 
 def _guard(session: Session, plan: StagePlan, status: TrainStatus) -> None:
-    from hostkit.jobs.guard import check, protect
+    from hostkit.jobs.guard import protect
+    from hostkit.jobs.locations import guard
     from hostkit.plan import Plan
 
-    steps = (plan.step_of_plan(),)
-    check(
-        Plan(title=f"stage step {plan.step} of {plan.run}", steps=steps), protect(session.inventory, [status])
-    )
+    made = Plan(title=f"stage step {plan.step} of {plan.run}", steps=(plan.step_of_plan(),))
+    inventory = session.inventory
+    guard(session.connections, inventory, made, protect(inventory, [status]), runs=[plan.run])
 
 
 def _planned(plan: StagePlan, expected: Expected, going: bool | None) -> Outcome:

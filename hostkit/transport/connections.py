@@ -87,6 +87,11 @@ class Connections:
         """Return the seconds that are left of the whole command's budget; None where it has none."""
         return None if self.deadline is None else max(0.0, self.deadline - time.monotonic())
 
+    def this_host(self) -> str:
+        """Return what this machine is called: the inventory's name for it, where it has one."""
+        local = (name for name, host in self.inventory.hosts.items() if host.local)
+        return self.here or next(local, THIS_MACHINE)
+
     def machine(self) -> Transport:
         """Return the transport to this very machine, whether or not it is a host of the inventory."""
         hop = Hop(THIS_MACHINE, Host.model_construct(local=True), here=True)

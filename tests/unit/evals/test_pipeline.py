@@ -25,7 +25,7 @@ from hostkit.evals.record import EvaluationLock
 from hostkit.evals.request import WorkspacePaths
 from hostkit.evals.results import EvalResult, dump
 from hostkit.evals.steps import Steps
-from hostkit.jobs import Facts, JobSpec, JobState, State
+from hostkit.jobs import Facts, JobSpec, JobState, State, check
 from hostkit.journal import Journal
 from hostkit.liveness.status import HopStatus, TrainStatus
 
@@ -191,6 +191,8 @@ class World:
             harness=harness,
             prompts=Prompts.of("bundled", harness, paths),
             harness_host=self,
+            guard=check,
+            here="laptop",
             archive=self.archive,
             lock=self.lock,
             journal=Journal(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 
 import pytest
 
@@ -13,7 +14,7 @@ from hostkit.evals.planning import Work
 from hostkit.evals.preflight import Preflight
 from hostkit.evals.prompts import Prompts
 from hostkit.evals.request import Sample, WorkspacePaths
-from hostkit.inventory.models import Inventory
+from hostkit.inventory.models import Host, Inventory
 from hostkit.jobs import check, protect
 
 GIB = 2**30
@@ -64,6 +65,8 @@ def work(found: Inventory) -> Work:
         prompts=Prompts.of(evaluation.prompts, harness, paths),
         id="e" * 16,
         step=4000,
+        archive="/data/archive/drafter",
+        here="laptop",
     )
 
 
@@ -78,9 +81,9 @@ def staging(of: Work) -> StagePlan:
 def test_each_job_of_the_plan_is_the_job_that_is_launched():
     mine = work(inventory())
     plan = mine.plan(staging(mine), READY)
-    assert [step.name for step in plan.steps] == ["check-harness", "stage", "one-block", "run"]
+    assert [step.name for step in plan.steps] == ["check-harness", "stage", "one-block", "run", "archive"]
     for step, spec in zip(
-        plan.steps[2:],
+        plan.steps[2:4],
         (mine.spec(staging(mine).path, READY, one_block=True), mine.spec(staging(mine).path, READY)),
         strict=True,
     ):
@@ -98,7 +101,7 @@ def test_prompts_of_this_machine_are_a_write_that_the_guard_sees(tmp_path):
     file.write_bytes(b"{}\n")
     mine = work(inventory(prompts=str(file)))
     written = [effect.path for effect in mine.install_step().effects if effect.kind == "writes"]
-    assert written == ["/root/eval/harness", "/root/eval/prompts"]
+    assert written == ["/root/eval", "/root/eval/prompts"]
     assert (
         mine.prompts.path
         == f"/root/eval/prompts/{hashlib.sha256(b'{}' + bytes([10])).hexdigest()[:16]}.jsonl"
@@ -117,3 +120,19 @@ def test_a_workspace_beside_the_runs_files_is_not_theirs():
     found = inventory(workspace="/workspace/eval", host="ct200")
     mine = work(found)
     check(mine.plan(staging(mine), READY), protect(found))
+
+
+def test_a_workspace_above_the_runs_files_is_refused():
+    found = inventory(workspace="/workspace", host="ct200")
+    mine = work(found)
+    with pytest.raises(RefusedError) as caught:
+        check(mine.plan(staging(mine), READY), protect(found))
+    assert caught.value.rule == "no-write"
+
+
+def test_an_archive_among_the_files_of_a_run_on_this_machine_is_refused():
+    found = inventory()
+    found.hosts["ct200"] = Host.model_validate({"local": True})
+    mine = replace(work(found), here="ct200", archive="/workspace/checkpoints/archive/drafter")
+    with pytest.raises(RefusedError, match="step archive"):
+        check(mine.plan(staging(mine), READY), protect(found))

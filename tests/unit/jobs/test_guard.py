@@ -31,6 +31,8 @@ def inventory() -> Inventory:
                 "ct201": {"pct": 201, "via": "pve"},
                 "other": {"address": "10.9.9.9"},
                 "twin": {"address": "10.9.9.10", "machine": "pve"},
+                "again": {"pct": 200, "via": "pve2"},
+                "pve2": {"address": "10.1.2.6"},
             },
             "runs": {
                 "drafter": {
@@ -66,6 +68,14 @@ REFUSED = {
         Effect.writes("ct200", "/tmp/../workspace//checkpoints/x"),
     ),
     "nobody knows what": ("no-write", Effect(kind="writes", host="ct200")),
+    "a checkpoint, under a second name of its machine": (
+        "no-write",
+        Effect.writes("twin", "/workspace/checkpoints/x"),
+    ),
+    "a checkpoint, under a second name of its container": (
+        "no-write",
+        Effect.writes("again", "/workspace/checkpoints/x"),
+    ),
     "its trigger file": ("no-write", Effect.writes("ct200", "/workspace/SAVE_NOW")),
     "any GPU": ("no-gpu", Effect.spawns("ct200", ["x"], gpus="any", memory_bytes=1)),
     "one of its GPUs": ("no-gpu", Effect.spawns("ct200", ["x"], gpus=(1, 2), memory_bytes=1)),
@@ -84,6 +94,8 @@ ALLOWED = {
     "a sibling with a longer name": Effect.writes("ct200", "/workspace/checkpoints2/x"),
     "nobody knows what elsewhere": Effect(kind="writes", host="ct129"),
     "the same path elsewhere": Effect.writes("ct129", "/workspace/checkpoints"),
+    "the same path in a neighbour": Effect.writes("ct201", "/workspace/checkpoints"),
+    "the same path on its Proxmox host": Effect.writes("pve", "/workspace/checkpoints"),
     "a job without GPUs and with a limit": Effect.spawns("ct200", ["x"], memory_bytes=GIB),
     "GPUs that the run has not": Effect.spawns("ct200", ["x"], gpus=(2, 3), memory_bytes=GIB),
     "GPUs of another machine": Effect.spawns("other", ["x"], gpus="any"),
@@ -95,9 +107,9 @@ ALLOWED = {
 def test_a_step_that_would_touch_the_run_is_refused_by_rule(
     inventory: Inventory, rule: str, effect: Effect
 ) -> None:
-    plan = Plan(title="t", steps=(PlanStep(name="harmless", host="other", summary=""),)).then(
-        PlanStep(name="bad", host=effect.host, summary="", effects=(effect,))
-    )
+    good = PlanStep(name="harmless", host="other", summary="")
+    bad = PlanStep(name="bad", host=effect.host, summary="", effects=(effect,))
+    plan = Plan(title="t", steps=(good, bad))
     with pytest.raises(RefusedError, match="step bad") as caught:
         check(plan, protect(inventory, [seen(RUN, log="/var/log/found.log")]))
     assert (caught.value.rule, caught.value.exit_code, caught.value.where) == (rule, 77, effect.host)
