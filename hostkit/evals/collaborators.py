@@ -28,6 +28,7 @@ from hostkit.jobs.lookup import launcher_of
 from hostkit.journal import Journal
 from hostkit.liveness.observe import observe
 from hostkit.plan import Plan
+from hostkit.staging.timing import RouteRates
 
 if TYPE_CHECKING:
     from hostkit.evals.planning import Work
@@ -84,6 +85,13 @@ class Collaborators:
         harness = dflash()
         prompts = Prompts.of(evaluation.prompts, harness, paths)
 
+        def copy(candidate: Candidate, plan: StagePlan, progress: CopyProgress) -> Staged:
+            staged = stage(
+                connections, inventory, run, candidate, host, paths.staged, plan=plan, progress=progress
+            )
+            RouteRates().remember(plan, staged)
+            return staged
+
         def release_run_host() -> None:
             if run_host != host:
                 connections.close_multiplexer(run_host)
@@ -94,9 +102,7 @@ class Collaborators:
             plan_stage=lambda candidate, verified: plan_stage(
                 connections, inventory, run, candidate, host, paths.staged, contents=verified.contents
             ),
-            stage=lambda candidate, plan, progress: stage(
-                connections, inventory, run, candidate, host, paths.staged, plan=plan, progress=progress
-            ),
+            stage=copy,
             guard=lambda plan, protected: guard(connections, inventory, plan, protected, runs=[run]),
             here=connections.this_host(),
             launcher=launcher_of(connections, inventory, host),

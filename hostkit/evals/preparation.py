@@ -16,7 +16,6 @@ from hostkit.formatting import size
 from hostkit.inventory.models import Inventory
 from hostkit.jobs import JobSpec, JobState, Need, Protected, check, launch, protect
 from hostkit.plan import Plan
-from hostkit.staging.timing import EVENT, took
 
 if TYPE_CHECKING:
     from hostkit.liveness.status import TrainStatus
@@ -76,9 +75,6 @@ class Preparation:
         with self._steps.running("stage") as step:
             self.record_action("stage", source=staging.source, path=staging.path, bytes=staging.need)
             staged = self._with.stage(candidate, staging, self._say_copied)
-            timing = took(staging, staged)
-            if timing is not None:
-                self._with.journal.record(EVENT, **timing)  # the next staging's time is estimated from it
             how = (
                 "staged before" if staged.reused else f"{size(staged.bytes)} over {' → '.join(staging.hops)}"
             )

@@ -1,21 +1,27 @@
-"""How long a staging will take, by what the last ones over the same route took; and how fast one goes (pure).
+"""How long a staging will take, by the last one over the same route; and how fast a running one goes.
 
-A time is foretold from a measured one or not at all.
+A time is estimated from a measured one or not at all.
 """
 
 from __future__ import annotations
 
+import json
+import os
 from collections import deque
-from collections.abc import Iterable
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from hostkit.checkpoints.models import Value
+from hostkit.directories import state_directory
+from hostkit.errors import CannotCreateError
 from hostkit.formatting import age, size
 from hostkit.staging.plan import StagePlan
 from hostkit.staging.stage import Staged
 
-EVENT = "staged"  # of the journal
-FEWER = 10  # a copy of fewer than a tenth of the bytes says more of the start than of the route
+ROUTES = 64  # that are remembered, the most recently used
+MIN_SHARE = 10  # a copy of fewer than a tenth of the bytes shows the start rather than the route
 WINDOW = 15.0  # seconds over which a rate is taken
 
 
@@ -31,63 +37,75 @@ class Expected(Value):
         return self.why if self.seconds is None else f"about {age(self.seconds)} ({self.why})"
 
 
-def took(plan: StagePlan, staged: Staged) -> dict[str, Any] | None:
-    """Return what the journal keeps of a staging that moved bytes; None of one that found them there."""
-    came = staged.bytes - staged.resumed_at
-    if staged.reused or came <= 0:
-        return None
-    return _way(plan) | {
-        "run": plan.run,
-        "step": plan.step,
-        "method": plan.method,
-        "bytes": came,
-        "seconds": round(staged.seconds, 2),
-        "rate": plan.rate,
-    }
+class RouteRates:
+    """What the last staging over each route took: `<state>/staging-rates.json`, which may be deleted at any time."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
+
+    def remember(self, plan: StagePlan, staged: Staged) -> None:
+        """Keep what a staging took; nothing of one that found its bytes in place. No failure is raised."""
+        came = staged.bytes - staged.resumed_at
+        if staged.reused or came <= 0 or staged.seconds <= 0:
+            return
+        routes, key = self._read(), _route_key(plan, plan.rate)
+        last = routes.pop(key, None)
+        if last is None or came * MIN_SHARE >= last["bytes"]:
+            at = datetime.now(UTC).isoformat(timespec="minutes")
+            last = {"bytes": came, "seconds": round(staged.seconds, 2), "at": at}
+        routes[key] = last
+        with suppress(CannotCreateError, OSError):
+            self._write(dict(list(routes.items())[-ROUTES:]))
+
+    def expect(self, plan: StagePlan) -> Expected:
+        """Return how long a plan will take."""
+        if plan.staged:
+            return Expected(seconds=None, why="nothing to copy; the staged copy is verified again")
+        floor = plan.need / plan.rate if plan.rate else 0.0
+        bound = f"; at least {age(floor)} at --rate {size(plan.rate)}/s" if plan.rate else ""
+        routes = self._read()
+        last = routes.get(_route_key(plan, plan.rate)) or routes.get(_route_key(plan, None))
+        if last is None:
+            return Expected(seconds=None, why=f"not known yet: never staged over this route{bound}")
+        came = f"{size(last['bytes'])} came over this route in {age(last['seconds'])}"
+        if last["bytes"] * MIN_SHARE < plan.need:
+            return Expected(seconds=None, why=f"not known yet: only {came}{bound}")
+        seconds = max(plan.need * last["seconds"] / last["bytes"], floor)
+        return Expected(seconds=seconds, why=f"{came}, {last['at'][:16]}Z{bound}")
+
+    def _read(self) -> dict[str, dict[str, Any]]:
+        """Return the routes, the most recently used last; none where there is no readable file."""
+        try:
+            routes = json.loads(self._file(create=False).read_bytes())
+        except (OSError, ValueError, RecursionError):
+            return {}
+        if not isinstance(routes, dict):
+            return {}
+        return {key: last for key, last in routes.items() if _is_valid(last)}
+
+    def _write(self, routes: dict[str, dict[str, Any]]) -> None:
+        path = self._file(create=True)
+        draft = path.with_name(f"{path.name}.{os.getpid()}")
+        try:
+            draft.write_text(json.dumps(routes, indent=1))
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)
+
+    def _file(self, *, create: bool) -> Path:
+        return self._path or state_directory(create=create) / "staging-rates.json"
 
 
-def expect(plan: StagePlan, events: Iterable[dict[str, Any]]) -> Expected:
-    """Return how long a plan will take, by the journal's events, the oldest first."""
-    if plan.staged:
-        return Expected(seconds=None, why="nothing comes; what is there is proven again")
-    floor = plan.need / plan.rate if plan.rate else 0.0
-    bound = f"; at least {age(floor)} at --rate {size(plan.rate)}/s" if plan.rate else ""
-    way = _way(plan)
-    mine = [
-        one
-        for one in events
-        if one.get("event") == EVENT
-        and all(one.get(key) == value for key, value in way.items())
-        and one.get("rate") in (None, plan.rate)
-        and _positive(one.get("bytes"))
-        and _positive(one.get("seconds"))
-    ]
-    if not mine:
-        return Expected(seconds=None, why=f"not known yet: never staged over this route{bound}")
-    like = [one for one in mine if one["bytes"] * FEWER >= plan.need]
-    if not like:
-        most = size(max(one["bytes"] for one in mine))
-        return Expected(seconds=None, why=f"not known yet: at most {most} came over this route before{bound}")
-    last = like[-1]
-    seconds = max(plan.need * last["seconds"] / last["bytes"], floor)
-    why = f"{size(last['bytes'])} came over this route in {age(last['seconds'])}, {str(last.get('at'))[:16]}Z"
-    return Expected(seconds=seconds, why=why + bound)
+def _route_key(plan: StagePlan, rate: int | None) -> str:
+    """Return what tells one route from another; the folder may be another disk."""
+    hops = list(plan.route)
+    return json.dumps([plan.source, plan.destination, plan.folder, plan.by, plan.carried, hops, rate])
 
 
-def _way(plan: StagePlan) -> dict[str, Any]:
-    """Return what tells one route from another."""
-    return {
-        "host": plan.destination,
-        "folder": plan.folder,  # another disk, or another inventory's host of this name
-        "source": plan.source,
-        "by": plan.by,
-        "carried": plan.carried,
-        "route": list(plan.route),
-    }
-
-
-def _positive(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+def _is_valid(last: Any) -> bool:
+    if not isinstance(last, dict) or not isinstance(last.get("at"), str):
+        return False
+    return all(type(last.get(key)) in (int, float) and 0 < last[key] < 1e18 for key in ("bytes", "seconds"))
 
 
 class Pace:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import posixpath
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from hostkit.staging.timing import Expected
     from hostkit.staging.transfer_route import By
 
-JOURNAL_LINES = 5_000  # of the newest, in which a staging over the same route is looked for
 GOING = "a copy that has begun reads it to its end all the same, one that is cut then cannot go on"
 
 
@@ -57,7 +55,7 @@ def stage(
 
     The same command again goes on where it was cut, or finds it staged.
     """
-    from hostkit.errors import CannotCreateError, UsageError
+    from hostkit.errors import UsageError
 
     if full and trim:
         raise UsageError("--full is the whole checkpoint, --trim less of it: one of the two")
@@ -72,7 +70,7 @@ def stage(
     from hostkit.journal import Journal
     from hostkit.liveness.observe import observe
     from hostkit.report.copying import Copying
-    from hostkit.staging.timing import EVENT, expect, took
+    from hostkit.staging.timing import RouteRates
     from hostkit.staging.transfer_route import find_way
 
     session.say(f"looking at {run} …")
@@ -99,7 +97,8 @@ def stage(
     going = _goes_next(session, status, choice, chosen)
     if going:
         session.say(f"step {chosen.step} goes at the trainer's next save; {GOING}")
-    expected = expect(plan, _events())
+    rates = RouteRates()
+    expected = rates.expect(plan)
     if session.dry_run:
         return _planned(plan, expected, going)
     journal = Journal()
@@ -127,10 +126,7 @@ def stage(
             progress=None if session.quiet else progress,
             poll=progress.every,
         )
-    lasted = took(plan, staged)
-    if lasted is not None:
-        with suppress(CannotCreateError):  # it is staged, whether or not the next one's time can be foretold
-            journal.record(EVENT, **lasted)
+    rates.remember(plan, staged)
     document = {"schema": "hostkit.staged-result/1", "run": run} | staged.model_dump(mode="json")
 
     def render(console: Any) -> None:
@@ -167,17 +163,6 @@ def _of_a_whole_one(
         where=status.host.name,
         hint="`hostkit checkpoints` says why",
     )
-
-
-def _events() -> list[dict[str, Any]]:
-    """Return what the journal knows; a plan is made also where there is no place for one."""
-    from hostkit.errors import CannotCreateError
-    from hostkit.journal import Journal
-
-    try:
-        return Journal().read(JOURNAL_LINES)
-    except (CannotCreateError, OSError):
-        return []
 
 
 def _step(text: str) -> int:

@@ -1,14 +1,15 @@
-"""How long a staging takes is foretold from one that was measured, or not at all; and how fast one goes."""
+"""How long a staging takes is estimated from one that was measured, or not at all; and how fast one goes."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hostkit.checkpoints import Contents, StagePlan
 from hostkit.staging.stage import Staged
-from hostkit.staging.timing import EVENT, Pace, expect, took
+from hostkit.staging.timing import ROUTES, Pace, RouteRates
 
 MIB = 1 << 20
 
@@ -31,81 +32,103 @@ def plan(**more: Any) -> StagePlan:
     return StagePlan(**(base | more))
 
 
-def event(**more: Any) -> dict[str, Any]:
-    base = {
-        "event": EVENT,
-        "at": "2026-11-30T10:00:00.000+00:00",
-        "host": "ct129",
-        "folder": "/s",
-        "source": "ct200",
-        "by": "pull",
-        "carried": "rsync",
-        "route": ["pve", "ct200"],
-        "bytes": 50 * MIB,
-        "seconds": 10.0,
-        "rate": None,
-    }
-    return base | more
+def staged(**more: Any) -> Staged:
+    base: dict[str, Any] = {"path": "/s/c.pt", "host": "ct129", "sha256": "0", "bytes": 50 * MIB, "step": 1}
+    return Staged(**(base | {"route": (), "method": "full", "seconds": 10.0} | more))
 
 
-def test_the_last_one_over_the_same_route_tells_it() -> None:
-    found = expect(plan(), [event(seconds=99.0), event(), event(route=["ct200"], seconds=1.0)])
-    assert found.seconds == 20.0
-    assert found.words == "about 20 s (50.0 MiB came over this route in 10 s, 2026-11-30T10:00Z)"
+@pytest.fixture
+def rates(tmp_path: Path) -> RouteRates:
+    return RouteRates(tmp_path / "rates.json")
+
+
+def test_the_last_one_over_the_same_route_tells_it(rates: RouteRates) -> None:
+    rates.remember(plan(), staged(seconds=99.0))
+    rates.remember(plan(), staged())
+    rates.remember(plan(route=("ct200",)), staged(seconds=1.0))
+    expected = rates.expect(plan())
+    assert expected.seconds == 20.0
+    assert expected.words.startswith("about 20 s (50.0 MiB came over this route in 10 s, 20")
 
 
 @pytest.mark.parametrize(
     "other",
     [
-        {"route": ["ct200"]},
+        {"route": ("ct200",)},
         {"folder": "/other"},
-        {"host": "workspace"},
+        {"destination": "workspace"},
         {"source": "other"},
         {"by": "push"},
         {"carried": "stream"},
-        {"event": "stage"},
-        {"seconds": 0},
-        {"bytes": None},
         {"rate": MIB},
     ],
 )
-def test_no_time_is_made_up_from_another_route_or_from_one_that_was_slowed(other: dict[str, Any]) -> None:
-    found = expect(plan(), [event(**other)])
-    assert (found.seconds, found.words) == (None, "not known yet: never staged over this route")
+def test_no_time_is_made_up_from_another_route_or_from_one_that_was_slowed(
+    rates: RouteRates, other: dict[str, Any]
+) -> None:
+    rates.remember(plan(**other), staged())
+    expected = rates.expect(plan())
+    assert (expected.seconds, expected.words) == (None, "not known yet: never staged over this route")
 
 
-def test_a_small_copy_says_nothing_of_a_large_one() -> None:
-    found = expect(plan(), [event(bytes=MIB)])
-    assert (found.seconds, found.words) == (
+def test_a_small_copy_says_nothing_of_a_large_one_and_does_not_replace_it(rates: RouteRates) -> None:
+    rates.remember(plan(), staged(bytes=MIB))
+    expected = rates.expect(plan())
+    assert (expected.seconds, expected.words) == (
         None,
-        "not known yet: at most 1.0 MiB came over this route before",
+        "not known yet: only 1.0 MiB came over this route in 10 s",
     )
+    rates.remember(plan(), staged())
+    rates.remember(plan(), staged(resumed_at=49 * MIB))
+    assert rates.expect(plan()).seconds == 20.0
 
 
-def test_a_rate_bounds_it_from_below() -> None:
-    assert expect(plan(rate=MIB), [event()]).seconds == 100.0
-    assert expect(plan(rate=MIB), [event(seconds=500.0)]).seconds == 1000.0
-    unknown = expect(plan(rate=MIB), [])
+def test_a_rate_bounds_it_from_below(rates: RouteRates) -> None:
+    unknown = rates.expect(plan(rate=MIB))
     assert unknown.seconds is None
     assert unknown.words.endswith("; at least 1 min 40 s at --rate 1.0 MiB/s")
+    rates.remember(plan(), staged())
+    assert rates.expect(plan(rate=MIB)).seconds == 100.0
+    rates.remember(plan(rate=MIB), staged(seconds=500.0))
+    assert rates.expect(plan(rate=MIB)).seconds == 1000.0
+    assert rates.expect(plan()).seconds == 20.0
 
 
-def test_what_has_come_already_takes_no_time_and_what_is_staged_none_at_all() -> None:
-    assert expect(plan(arrived=50 * MIB), [event()]).seconds == 10.0
-    assert expect(plan(staged={"path": "x"}), [event()]).seconds is None
+def test_what_has_come_already_takes_no_time_and_what_is_staged_none_at_all(rates: RouteRates) -> None:
+    rates.remember(plan(), staged())
+    assert rates.expect(plan(arrived=50 * MIB)).seconds == 10.0
+    assert rates.expect(plan(staged={"path": "x"})).seconds is None
 
 
-def staged(**more: Any) -> Staged:
-    base: dict[str, Any] = {"path": "/s/c.pt", "host": "ct129", "sha256": "0", "bytes": 100, "step": 1}
-    return Staged(**(base | {"route": (), "method": "full", "seconds": 2.0} | more))
+def test_only_bytes_that_came_now_count_and_a_reused_copy_does_not(rates: RouteRates) -> None:
+    rates.remember(plan(), staged(bytes=100 * MIB, resumed_at=20 * MIB, seconds=8.0))
+    rates.remember(plan(), staged(reused=True, seconds=1.0))
+    rates.remember(plan(), staged(resumed_at=50 * MIB, seconds=1.0))
+    assert rates.expect(plan()).seconds == 10.0
 
 
-def test_what_is_kept_of_a_staging_is_what_foretells_the_next_one() -> None:
-    kept = took(plan(), staged(bytes=100 * MIB, resumed_at=20 * MIB, seconds=8.0))
-    assert kept is not None
-    assert expect(plan(), [kept | {"event": EVENT, "at": "2026"}]).seconds == 10.0
-    assert took(plan(), staged(reused=True)) is None
-    assert took(plan(), staged(resumed_at=100)) is None
+@pytest.mark.parametrize(
+    "text", ["", "[]", "[" * 100_000, '{"x": 1}', '{"x": {"bytes": true, "seconds": 1, "at": "2026"}}', "\0"]
+)
+def test_a_file_that_is_damaged_or_gone_is_as_if_nothing_was_known(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "rates.json"
+    path.write_text(text)
+    rates = RouteRates(path)
+    assert rates.expect(plan()).seconds is None
+    rates.remember(plan(), staged())
+    assert rates.expect(plan()).seconds == 20.0
+    path.unlink()
+    assert rates.expect(plan()).seconds is None
+
+
+def test_the_file_stays_small_and_a_place_that_cannot_be_written_costs_no_staging(tmp_path: Path) -> None:
+    rates = RouteRates(tmp_path / "rates.json")
+    for number in range(ROUTES + 5):
+        rates.remember(plan(folder=f"/{number}"), staged())
+    assert [path.name for path in tmp_path.iterdir()] == ["rates.json"]
+    assert rates.expect(plan(folder="/4")).seconds is None
+    assert rates.expect(plan(folder="/5")).seconds == 20.0
+    RouteRates(tmp_path / "rates.json/below").remember(plan(), staged())
 
 
 def test_the_pace_is_that_of_the_last_seconds_and_of_this_runs_bytes_alone() -> None:

@@ -325,7 +325,7 @@ def test_what_is_done_on_a_host_is_in_the_journal_before_it_is_done(world):
     with pytest.raises(Killed):
         world.evaluate()
     events = [line["event"] for line in Journal().read()]
-    assert events == ["eval-latest", "stage", "staged", "launch", "launch"]
+    assert events == ["eval-latest", "stage", "launch", "launch"]
 
 
 def test_what_could_have_changed_the_figure_unseen_stands_beside_it(world, tmp_path):

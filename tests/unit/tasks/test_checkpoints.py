@@ -166,7 +166,9 @@ def test_a_dry_run_foretells_a_time_only_after_a_staging_over_the_same_route(fle
     text = fleet.ask(*stage, "200", "--dry-run").stdout
     assert "time about " in text
     assert " came over this route in " in text
-    assert "nothing comes; what is there is proven again" in fleet.ask(*stage, "100", "--dry-run").stdout
+    assert (
+        "nothing to copy; the staged copy is verified again" in fleet.ask(*stage, "100", "--dry-run").stdout
+    )
 
 
 def test_a_checkpoint_that_goes_at_the_next_save_is_staged_with_a_word_about_it(fleet: Fleet) -> None:
