@@ -25,6 +25,17 @@ NUMBERS = (
 NEEDED = ("block_size", "mask_token_id", "target_layer_ids")
 
 
+# what no saved state refers to unless loading it is to run something
+_CODE_MODULES = {"posix", "nt", "os", "subprocess", "pty", "sys", "runpy", "code", "shutil", "importlib", "socket"} | {
+    "ctypes", "commands", "webbrowser", "pdb", "timeit", "marshal", "pickle"
+}  # fmt: skip
+_CODE_NAMES = {"types.CodeType", "types.FunctionType"} | {
+    f"{module}.{name}"
+    for module in ("builtins", "__builtin__")
+    for name in ("eval", "exec", "execfile", "compile", "open", "getattr", "setattr", "__import__", "globals")
+}
+
+
 class Fit(Value):
     """What speaks against loading it (`problems`), and what to know about it (`notes`)."""
 
@@ -38,6 +49,11 @@ class Fit(Value):
     @property
     def ok(self) -> bool:
         return not self.problems
+
+
+def _runs_code(name: str) -> bool:
+    """Say whether a global that a pickle refers to is there to run something."""
+    return name in _CODE_NAMES or name.partition(".")[0] in _CODE_MODULES
 
 
 def bare(name: str, strip: tuple[str, ...] = ()) -> str:
@@ -94,10 +110,16 @@ def fits(contents: Contents, *, step: int | None = None, layout: Layout | None =
     elif contents.step is None:
         where = f" at {layout.step}" if layout.step else ""
         notes.append(f"it does not say its step{where}; the one in its name is used")
-    foreign = [one for one in contents.globals if not one.startswith("torch.distributed")]
-    if foreign:
-        notes.append(f"loading needs an allow-list for: {_few(foreign)}")
-    if len(foreign) < len(contents.globals):
+    running = [name for name in contents.globals if _runs_code(name)]
+    if running:
+        problems.append(f"loading it would run code ({_few(running)}): do not load this file anywhere")
+    sharded = [name for name in contents.globals if name.startswith("torch.distributed")]
+    others = [name for name in contents.globals if name not in running and name not in sharded]
+    if others:
+        notes.append(
+            f"beside tensors it holds objects of {_few(others)}, which torch.load refuses by default"
+        )
+    if sharded:
         problems.append("it holds sharded (distributed) tensors, which the harness does not load")
     key, tensors = weights_of(contents, layout)
     if key is None:

@@ -207,8 +207,17 @@ def test_half_precision_is_refused() -> None:
 def test_objects_that_a_safe_load_refuses_are_named_before_anything_is_copied() -> None:
     fit = fits(contents(globals=("argparse.Namespace",)))
     assert fit.ok
-    assert "allow-list for: argparse.Namespace" in fit.notes[0]
+    assert "objects of argparse.Namespace" in fit.notes[0]
     assert not fits(contents(globals=("torch.distributed.tensor.DTensor",))).ok
+
+
+@pytest.mark.parametrize(
+    "name", ["posix.system", "nt.system", "subprocess.Popen", "builtins.exec", "builtins.eval", "os.popen"]
+)
+def test_a_pickle_that_would_run_code_is_refused_in_plain_words(name: str) -> None:
+    fit = fits(contents(globals=("argparse.Namespace", name)))
+    assert f"would run code ({name})" in fit.problems[0]
+    assert not any(name in note for note in fit.notes)
 
 
 def test_what_could_not_be_read_does_not_fit() -> None:
