@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 
 REMOTE = Path(__file__).resolve().parents[2] / "hostkit" / "remote"
-TORCHZIP = str(REMOTE / "torchzip.py")
+CHECKPOINT_CLI = str(REMOTE / "checkpoint_cli.py")
 Turn = tuple[float, float, float, float]
 BUDGETS = {
     "bytes shipped / wanted": ("at most", 1.001),
@@ -48,9 +48,9 @@ CP = "import shutil, sys, os; shutil.copyfile(*sys.argv[1:3]); f = open(sys.argv
 RANGE = """
 import os, sys
 sys.path.insert(0, %r)
-import torchzip_select
+from subset import torch_layout
 source, target = os.open(sys.argv[1], os.O_RDONLY), os.open(sys.argv[2], os.O_WRONLY | os.O_CREAT)
-for piece in torchzip_select.lay_out(sys.argv[1], ['drafter', 'step']).pieces:
+for piece in torch_layout.lay_out(sys.argv[1], ['drafter', 'step']).pieces:
     if piece.literal is not None:
         os.pwrite(target, piece.literal, piece.start)
         continue
@@ -139,7 +139,9 @@ def main() -> int:
                 if way == "hostkit":
                     shipped = target.stat().st_size
             seen["small"].append(turn(copying(small, target), small, target))
-            seen["check"].append(turn([sys.executable, "-S", TORCHZIP, "check", str(source)], source, target))
+            seen["check"].append(
+                turn([sys.executable, "-S", CHECKPOINT_CLI, "check", str(source)], source, target)
+            )
         more = {"resident pages lost, %": pages_lost(ways["hostkit"], source, target)}
         more["read again after kill -9, MiB"] = read_again(source, target)
         more["bytes shipped / wanted"] = shipped / wanted
@@ -147,7 +149,7 @@ def main() -> int:
 
 
 def copying(source: Path, target: Path) -> list[str]:
-    return [sys.executable, "-S", TORCHZIP, "copy", str(source), str(target), "--keys", "drafter,step"]
+    return [sys.executable, "-S", CHECKPOINT_CLI, "copy", str(source), str(target), "--keys", "drafter,step"]
 
 
 def read_again(source: Path, target: Path) -> float:

@@ -13,7 +13,7 @@ from hostkit.errors import DataError
 from hostkit.staging.method import choose_method
 from hostkit.transport.connections import Connections
 from tests.unit.checkpoints.conftest import Ground
-from tests.unit.remote.test_torchzip_select import flip
+from tests.unit.remote.subset.test_torch_layout import flip
 
 
 def trained(ground: Ground, step: int = 1, *, numbers: int = 50_000, folder: str = "") -> Path:

@@ -84,7 +84,7 @@ def test_a_link_is_staged_as_the_file_that_it_names(ground: Ground) -> None:
 
 
 def test_a_folder_checkpoint_comes_with_all_its_files(ground: Ground) -> None:
-    from tests.unit.remote.test_completeness import safetensors_file
+    from tests.unit.remote.checkpoint.test_completeness import safetensors_file
 
     folder = ground.root / "step_3"
     one = safetensors_file(folder / "model-1.safetensors")
@@ -215,7 +215,7 @@ def test_a_partial_file_that_is_damaged_is_thrown_away_and_copied_anew(
 def test_a_format_without_crcs_is_compared_block_by_block_when_it_goes_on(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tests.unit.remote.test_completeness import safetensors_file
+    from tests.unit.remote.checkpoint.test_completeness import safetensors_file
 
     path = safetensors_file(ground.root / "step_1" / "checkpoint.pt", 50_000)
     path.write_bytes(path.read_bytes()[:-200_000] + os.urandom(200_000))

@@ -24,8 +24,8 @@ from tests.contract.servers import Fleet, has_ipv6
 from tests.unit.checkpoints.conftest import Ground, saved
 from tests.unit.checkpoints.test_interruption import alive, lock, other_command, senders, until
 from tests.unit.checkpoints.test_selecting import same_weights, trained
-from tests.unit.remote.test_completeness import safetensors_file
-from tests.unit.remote.test_torchzip_select import flip
+from tests.unit.remote.checkpoint.test_completeness import safetensors_file
+from tests.unit.remote.subset.test_torch_layout import flip
 
 
 @pytest.fixture
@@ -372,7 +372,7 @@ def test_hosts_with_ipv6_addresses_alone_are_reached_whoever_carries(
 
 def test_python_ends_without_waiting_for_a_way_that_is_still_looked_for() -> None:
     program = (
-        "import time; from hostkit.checkpoints import ways; ways.choose_way = lambda *_: time.sleep(100);"
-        " ways.find_way(None, None, 'ct200', 'ct129')"
+        "import time; from hostkit.staging import transfer_route;"
+        " transfer_route.choose_way = lambda *_: time.sleep(100); transfer_route.find_way(None, None, 'ct200', 'ct129')"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=50)

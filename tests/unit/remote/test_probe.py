@@ -485,8 +485,11 @@ def stranger() -> Iterator[Callable[..., dict[str, Any]]]:
         pytest.skip("needs root, and a python that others may run")
     folder = Path(tempfile.mkdtemp(dir="/tmp"))
     folder.chmod(0o755)
-    for source in Path(probe.__file__).parent.glob("*.py"):
-        shutil.copy(source, folder)
+    shutil.copytree(
+        Path(probe.__file__).parent, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__")
+    )
+    for path in folder.rglob("*"):
+        path.chmod(0o755 if path.is_dir() else 0o644)
 
     def ask(process: dict[str, Any], hidepid: int, *, root: bool = False) -> dict[str, Any]:
         user = [] if root else ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]

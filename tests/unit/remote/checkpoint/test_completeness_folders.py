@@ -13,7 +13,7 @@ import pytest
 
 import checkpoint_reader
 from checkpoint import completeness
-from tests.unit.remote.test_completeness import look, old, reason, safetensors_file
+from tests.unit.remote.checkpoint.test_completeness import look, old, reason, safetensors_file
 
 
 def distributed(folder: Path) -> Path:

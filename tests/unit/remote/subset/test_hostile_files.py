@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 import checkpoint_reader
 from subset import local_copy
-from tests.unit.remote.test_completeness_folders import kept_times
-from tests.unit.remote.test_torchzip import bomb
+from tests.unit.remote.checkpoint.test_completeness_folders import kept_times
+from tests.unit.remote.checkpoint.test_inspection import bomb
 
 
 def content() -> dict[str, Any]:

@@ -15,21 +15,21 @@ import pytest
 
 from host import cgroups, copy_cgroup, process
 
-REMOTE = Path(cgroups.__file__).parent
+REMOTE = Path(cgroups.__file__).parents[1]
 PROGRAM = """
 import json, os, subprocess, sys
 sys.path.insert(0, {remote!r})
-import control_groups, jobprocess, slow_lane
-home = control_groups.groups("cpu")[:1]
-with slow_lane.entered() as found:
-    mine = control_groups.groups("cpu")[:1]
+from host import cgroups, copy_cgroup, process
+home = cgroups.groups("cpu")[:1]
+with copy_cgroup.entered() as found:
+    mine = cgroups.groups("cpu")[:1]
     again = subprocess.run([sys.executable, "-c", "import sys; sys.path.insert(0, {remote!r})\\n"
-        "import slow_lane\\nwith slow_lane.entered() as found: print(found['detail'])"],
+        "from host import copy_cgroup\\nwith copy_cgroup.entered() as found: print(found['detail'])"],
         capture_output=True, text=True).stdout
     print(json.dumps([found, mine, again]), flush=True)
     sys.stdin.read()
-left = [os.path.exists(mine[0][0]), sorted(jobprocess.descendants(os.getpid()))]
-print(json.dumps([*left, control_groups.groups("cpu")[:1] == home]), flush=True)
+left = [os.path.exists(mine[0][0]), sorted(process.descendants(os.getpid()))]
+print(json.dumps([*left, cgroups.groups("cpu")[:1] == home]), flush=True)
 """
 
 

@@ -38,10 +38,10 @@ def test_without_a_c_library_to_ask_a_child_runs_all_the_same(monkeypatch: pytes
 
 
 def test_it_ends_when_its_parent_is_killed() -> None:
-    folder = str(Path(host_child.__file__).parent)
+    folder = str(Path(host_child.__file__).parents[1])
     code = (
-        f"import sys; sys.path.insert(0, {folder!r}); import leash, os, signal, subprocess\n"
-        "made = leash.Child(['sleep', '600'], stdin=subprocess.DEVNULL)\n"
+        f"import sys; sys.path.insert(0, {folder!r}); import os, signal, subprocess; from host import child\n"
+        "made = child.Child(['sleep', '600'], stdin=subprocess.DEVNULL)\n"
         "print(made.process.pid, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=120, check=False)

@@ -20,7 +20,7 @@ import pytest
 import job_control
 from host import process
 
-PROGRAM = Path(process.__file__).with_name("supervisor.py")
+PROGRAM = Path(job_control.__file__)
 JOB = "00000000000000aa"
 PYTHON = os.environ.get("HOSTKIT_TEST_PYTHON", sys.executable)
 
@@ -84,9 +84,9 @@ def test_a_launcher_that_is_killed_leaves_a_job_that_goes_on(state: Path) -> Non
     request = {"op": "launch", "state": str(state), "job": JOB, "spec": spec("sleep", "600")}
     code = (
         f"import sys; sys.path.insert(0, {str(PROGRAM.parent)!r})\n"
-        "import os, signal, supervisor\n"
-        "supervisor.select.select = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
-        f"supervisor.serve({request!r})"
+        "import os, signal, job_control\n"
+        "job_control.select.select = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
+        f"job_control.serve({request!r})"
     )
     done = subprocess.run([PYTHON, "-c", code], stdin=subprocess.DEVNULL, timeout=120, check=False)
     assert done.returncode == -signal.SIGKILL
@@ -136,10 +136,10 @@ def test_a_supervisor_that_fails_itself_says_so_and_leaves_no_payload(state: Pat
     request = {"op": "launch", "state": str(state), "job": JOB, "spec": spec("sleep", "600")}
     code = (
         f"import sys; sys.path.insert(0, {str(PROGRAM.parent)!r})\n"
-        "import supervisor, jobwatch\n"
+        "import job_control\nfrom jobs import supervise\n"
         "def broken(self, by_watchdog): raise RuntimeError('broken look')\n"
-        "jobwatch.Watch._look = broken\n"
-        f"supervisor.serve({request!r})"
+        "supervise.Watch._look = broken\n"
+        f"job_control.serve({request!r})"
     )
     subprocess.run(
         [PYTHON, "-c", code], stdin=subprocess.DEVNULL, capture_output=True, timeout=120, check=True

@@ -18,7 +18,7 @@ import pytest
 
 import checkpoint_reader
 from subset import local_copy
-from tests.unit.remote.test_torchzip_select import save
+from tests.unit.remote.subset.test_torch_layout import save
 
 
 def taken(path: Path, keys: list[str], **more: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from checkpoint import completeness
-from tests.unit.remote.test_completeness import look, old, reason, torch_file
+from tests.unit.remote.checkpoint.test_completeness import look, old, reason, torch_file
 
 DEEP = b'{"a":' * 50_000 + b"1" + b"}" * 50_000
 

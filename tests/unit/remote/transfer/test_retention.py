@@ -64,8 +64,9 @@ def test_one_that_a_process_has_open_or_mapped_stays(folder: Path) -> None:
         import sys
 
         code = (
-            f"import sys; sys.path.insert(0, {str(Path(retention.__file__).parent)!r}); import receiver_keep;"
-            f"print([bool(receiver_keep.users(p, p, '/nowhere')) for p in {watched!r}])"
+            f"import sys; sys.path.insert(0, {str(Path(retention.__file__).parents[1])!r});"
+            "from transfer import retention;"
+            f"print([bool(retention.users(p, p, '/nowhere')) for p in {watched!r}])"
         )
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         mapped.close()

@@ -218,8 +218,8 @@ def test_a_pickle_made_to_hurt_is_refused_or_read_in_bounded_time_and_memory(
     made, said = BOMBS[name]
     path = rewritten(save(tmp_path / "c.pt", {"w": torch.ones(2)}), made)
     limit = "import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_AS, (1 << 29, 1 << 29)); sys.argv[1:] = "
-    run = f"['inspect', {str(path)!r}]; sys.path.insert(0, {str(REMOTE)!r}); import torchzip"
-    code = limit + run + "; sys.exit(torchzip.main(sys.argv[1:]))"
+    run = f"['inspect', {str(path)!r}]; sys.path.insert(0, {str(REMOTE)!r}); import checkpoint_cli"
+    code = limit + run + "; sys.exit(checkpoint_cli.main(sys.argv[1:]))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60, check=False)
     reply = json.loads(done.stdout)
     if said is None:
@@ -269,8 +269,8 @@ def test_a_pickle_that_is_a_part_of_itself_is_refused_in_little_time_and_memory(
     opcodes, said = MANY[name]
     path = rewritten(save(tmp_path / "c.pt", {"w": torch.ones(2)}), bomb(b"}X\x01\0\0\0a" + opcodes + b"s"))
     code = (
-        "import resource, sys, time; sys.path.insert(0, sys.argv[1]); import json, torchzip; "
-        "resource.setrlimit(resource.RLIMIT_CPU, (5, 5)); reply = torchzip.inspect(sys.argv[2]); "
+        "import resource, sys, time; sys.path.insert(0, sys.argv[1]); import json, checkpoint_reader; "
+        "resource.setrlimit(resource.RLIMIT_CPU, (5, 5)); reply = checkpoint_reader.inspect(sys.argv[2]); "
         "print(json.dumps([reply['code'], reply['reason'], "
         "resource.getrusage(resource.RUSAGE_SELF).ru_utime, open('/proc/self/status').read()]))"
     )
@@ -348,16 +348,16 @@ def test_it_works_by_itself_from_a_command_line(tmp_path: Path) -> None:
 
     path = save(tmp_path / "c.pt", {"w": torch.ones(2)})
     done = subprocess.run(
-        [sys.executable, REMOTE / "torchzip.py", "check", path], capture_output=True, check=False
+        [sys.executable, REMOTE / "checkpoint_cli.py", "check", path], capture_output=True, check=False
     )
     assert (done.returncode, done.stdout.count(b"\n")) == (0, 1)
     os.truncate(path, 200)
     done = subprocess.run(
-        [sys.executable, REMOTE / "torchzip.py", "check", path], capture_output=True, check=False
+        [sys.executable, REMOTE / "checkpoint_cli.py", "check", path], capture_output=True, check=False
     )
     assert done.returncode == 1
     assert json.loads(done.stdout)["code"] == "incomplete"
-    done = subprocess.run([sys.executable, REMOTE / "torchzip.py"], capture_output=True, check=False)
+    done = subprocess.run([sys.executable, REMOTE / "checkpoint_cli.py"], capture_output=True, check=False)
     assert done.returncode == 64
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import checkpoint_reader
 from subset import stream, torch_layout
-from tests.unit.remote.test_torchzip_select import flip
+from tests.unit.remote.subset.test_torch_layout import flip
 
 pytestmark = pytest.mark.usefixtures("strict")
 
@@ -184,8 +184,9 @@ def test_a_storage_that_something_else_refers_to_comes_whole(tmp_path: Path) -> 
 def test_a_plan_that_reads_all_of_it_is_made_at_the_lowest_priority(tmp_path: Path) -> None:
     path = save(tmp_path / "c.pt", views())
     code = (
-        f"import json, os, sys; sys.path.insert(0, {str(Path(checkpoint_reader.__file__).parent)!r}); import torchzip\n"
-        f"reply = torchzip.serve({{'op': 'plan', 'path': {path!r}, 'keys': ['drafter'], 'trim': True}})\n"
+        f"import json, os, sys; sys.path.insert(0, {str(Path(checkpoint_reader.__file__).parent)!r})\n"
+        "import checkpoint_reader\n"
+        f"reply = checkpoint_reader.serve({{'op': 'plan', 'path': {path!r}, 'keys': ['drafter'], 'trim': True}})\n"
         "print(json.dumps([reply['code'], os.nice(0)]))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=120, check=True)

@@ -1,4 +1,4 @@
-"""torchzip.py as a stranger runs it: one line of JSON, a code, a status, and no half a file, whatever happens."""
+"""checkpoint_cli.py as a stranger runs it: one line of JSON, a code, a status, and no half a file, whatever happens."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import checkpoint_reader
-from tests.unit.remote.test_torchzip_select import PROGRAM, save
+from tests.unit.remote.subset.test_torch_layout import PROGRAM, save
 
 
 def old_python() -> str | None:
@@ -134,7 +134,7 @@ def test_without_permission_it_says_so(saved: Path, tmp_path: Path) -> None:
         (0o644, ["check", mine], None),
     ):
         mine.chmod(mode)
-        argv = ["/usr/bin/python3", "-S", str(program / "torchzip.py"), *map(str, words)]
+        argv = ["/usr/bin/python3", "-S", str(program / "checkpoint_cli.py"), *map(str, words)]
         done = subprocess.run(argv, capture_output=True, check=False, preexec_fn=nobody)
         reply = told(done)
         assert (reply["code"], done.returncode) == (code, int(code is not None))
@@ -242,7 +242,7 @@ def test_a_disk_that_fills_up_is_said_and_the_part_goes_on_when_there_is_room(
     lies.write_text(
         "import os, sys\nsys.path.insert(0, sys.argv.pop(1))\nplain = os.statvfs\n"
         "os.statvfs = lambda path: os.statvfs_result(list(plain(path))[:4] + [1 << 40] + list(plain(path))[5:])\n"
-        "import torchzip\nsys.exit(torchzip.main(sys.argv[1:]))\n"
+        "import checkpoint_cli\nsys.exit(checkpoint_cli.main(sys.argv[1:]))\n"
     )
     place = tmp_path / "small"
     place.mkdir()

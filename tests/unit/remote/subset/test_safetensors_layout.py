@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from subset import crcs, local_copy, stream, torch_layout
-from tests.unit.remote.test_torchzip_select import sent
+from tests.unit.remote.subset.test_torch_layout import sent
 
 
 def tensors() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The attendant by itself: what it is asked on one pipe, it answers on the other."""
+"""The command server by itself: what it is asked on one pipe, it answers on the other."""
 
 from __future__ import annotations
 
@@ -20,10 +20,12 @@ REMOTE = Path(hostkit.__file__).parent / "remote"
 
 
 class Talk:
-    """One attendant, started as a host starts it."""
+    """One command server, started as a host starts it."""
 
     def __init__(self) -> None:
-        program = f"import sys; sys.path.insert(0, {str(REMOTE)!r}); import attendant; attendant.attend()"
+        program = (
+            f"import sys; sys.path.insert(0, {str(REMOTE)!r}); import command_server; command_server.attend()"
+        )
         argv = [sys.executable, "-I", "-S", "-B", "-c", program]
         self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 

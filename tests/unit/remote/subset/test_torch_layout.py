@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
+import checkpoint_cli
 import checkpoint_reader
 from subset import local_copy, stream, torch_layout
 
-PROGRAM = Path(checkpoint_reader.__file__)
+PROGRAM = Path(checkpoint_cli.__file__)
 
 
 def content() -> dict[str, Any]:
@@ -56,7 +57,7 @@ def save(path: Path, saved: Any = None, **more: Any) -> Path:
 
 
 def take(path: Path, *flags: str, keys: str = "drafter,step,config,args") -> tuple[dict[str, Any], Path]:
-    """Run `torchzip.py copy` as a person would."""
+    """Run `checkpoint_cli.py copy` as a person would."""
     out = path.with_name("out.pt")
     words = [sys.executable, PROGRAM, "copy", path, out, "--keys", keys, *flags]
     done = subprocess.run(words, capture_output=True, check=False, timeout=120)
