@@ -16,7 +16,8 @@ import fcntl
 import json
 import os
 import re
-from typing import Any, Dict, List, Optional
+import stat
+from typing import Any, BinaryIO, Dict, List, Optional
 
 from host import process
 
@@ -95,7 +96,11 @@ def claim(path: str, spec: Dict[str, Any]) -> Optional[int]:
     except FileExistsError:
         pass
     draft = os.path.join(path, ".claim-" + os.urandom(6).hex())
-    descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except OSError:
+        _remove_empty(path)
+        raise
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         os.write(descriptor, json.dumps(spec, sort_keys=True).encode())
@@ -103,13 +108,23 @@ def claim(path: str, spec: Dict[str, Any]) -> Optional[int]:
         os.link(draft, os.path.join(path, "spec.json"))
     except FileExistsError:
         os.close(descriptor)
+        os.unlink(draft)
         return None
     except OSError:
         os.close(descriptor)
-        raise
-    finally:
         os.unlink(draft)
+        _remove_empty(path)
+        raise
+    os.unlink(draft)
     return descriptor
+
+
+def _remove_empty(path: str) -> None:
+    """Take back the folder of a claim that failed; another's claim in it keeps it."""
+    try:
+        os.rmdir(path)
+    except OSError:
+        pass
 
 
 def claim_is_held(path: str) -> bool:
@@ -136,17 +151,20 @@ def write(path: str, name: str, document: Dict[str, Any]) -> None:
         while data:
             data = data[os.write(descriptor, data) :]
         os.fsync(descriptor)
+        os.rename(draft, os.path.join(path, name))
+    except OSError:
+        os.unlink(draft)
+        raise
     finally:
         os.close(descriptor)
-    os.rename(draft, os.path.join(path, name))
 
 
 def document(path: str, name: str) -> Optional[Dict[str, Any]]:
     """Return a document of the folder; None when it is not there or not whole."""
-    data = process.read(os.path.join(path, name), 4 << 20)
     try:
-        found = json.loads(data) if data is not None else None
-    except ValueError:
+        with open_regular(os.path.join(path, name)) as file:
+            found = json.loads(file.read(4 << 20))
+    except (OSError, ValueError, RecursionError, Refused):
         return None
     return found if isinstance(found, dict) else None
 
@@ -259,7 +277,7 @@ def tail(path: str, name: str, offset: int, limit: int) -> Dict[str, Any]:
     if name not in ("out", "err"):
         raise Refused("no-such-file", "a job writes out and err, not %r" % name)
     try:
-        with open(os.path.join(path, name), "rb") as file:
+        with open_regular(os.path.join(path, name)) as file:
             size = os.fstat(file.fileno()).st_size
             start = max(0, size + offset) if offset < 0 else min(offset, size)
             file.seek(start)
@@ -276,12 +294,21 @@ def result(path: str, name: str, offset: int, limit: int) -> Dict[str, Any]:
     if not target.startswith(root + os.sep):
         raise Refused("no-such-file", "%r is not below results/" % name)
     try:
-        with open(target, "rb") as file:
+        with open_regular(target) as file:
             size = os.fstat(file.fileno()).st_size
             file.seek(offset)
             return {"data": file.read(limit), "size": size, "mtime_ns": os.fstat(file.fileno()).st_mtime_ns}
     except (FileNotFoundError, IsADirectoryError):
         raise Refused("no-such-file", "the job made no %r" % name) from None
+
+
+def open_regular(path: str) -> BinaryIO:
+    """Open a regular file for reading; anything else is refused: a fifo would block until somebody writes to it."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise Refused("no-such-file", "%s is not a regular file" % path)
+    return os.fdopen(descriptor, "rb")
 
 
 def result_names(path: str, limit: int = 1000) -> List[str]:

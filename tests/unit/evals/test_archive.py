@@ -80,9 +80,12 @@ def test_drafts_foreign_folders_and_broken_files_are_never_taken_for_results(tmp
     broken = archive.folder / "step_8000_20261130T101500Z_00000000"
     broken.mkdir()
     (broken / "result.json").write_text('{"schema": "hostkit.eval-result/1"')
+    fifo = archive.folder / "step_8500_20261130T101500Z_00000000"
+    fifo.mkdir()
+    os.mkfifo(fifo / "result.json")
     entries, lines = archive.entries()
     assert [entry.folder for entry in entries] == [good]
-    assert len(lines) == 1 and str(broken) in lines[0]
+    assert [str(folder) in line for folder, line in zip((broken, fifo), lines, strict=True)] == [True, True]
 
 
 def test_a_later_file_does_not_replace_one_that_is_there(tmp_path):

@@ -118,7 +118,9 @@ def test_a_job_of_another_pid_namespace_is_unknown_while_its_claim_is_held_and_i
 
 @pytest.mark.parametrize("name", ["status.json", "identity.json", "spec.json"])
 @pytest.mark.parametrize(
-    "text", ["", '{"state": "do', "[]", "\0" * 100], ids=["empty", "cut", "list", "zeros"]
+    "text",
+    ["", '{"state": "do', "[]", "\0" * 100, "[" * 100_000],
+    ids=["empty", "cut", "list", "zeros", "nested"],
 )
 def test_a_damaged_record_is_unknown_and_starts_and_signals_nothing(bench: Any, name: str, text: str) -> None:
     job, folder = forged(bench)

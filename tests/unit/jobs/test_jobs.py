@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
 import signal
 import stat
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -369,3 +372,32 @@ def test_files_are_installed_whole_once_and_kept_when_equal(bench: Any, tmp_path
 def test_a_file_is_only_installed_below_its_folder(bench: Any, tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError):
         jobs.install_files(bench.transport, bench.host, {name: b""}, str(tmp_path / "dest"))
+
+
+def test_a_fifo_where_a_file_should_be_is_named_and_hangs_nobody(bench: Any) -> None:
+    state = bench.run(bench.spec("import os; os.mkfifo(os.environ['HOSTKIT_RESULTS'] + '/result.json')"))
+    with pytest.raises(DataError, match="not a regular file"):
+        bench.launcher.fetch(state.job, "result.json")
+    for name in ("out", "status.json"):
+        (Path(state.path) / name).unlink()
+        os.mkfifo(Path(state.path) / name)
+    with pytest.raises(DataError, match="not a regular file"):
+        bench.out(state.job)
+    assert bench.inspect(state.job).state == "unknown"
+
+
+def test_a_full_disk_leaves_no_drafts_behind(tmp_path: Path) -> None:
+    code = (
+        "import resource, sys; from jobs import folder\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
+        "for attempt in (lambda: folder.claim(sys.argv[1] + '/jobs/x', {'a': 1}),\n"
+        "                lambda: folder.write(sys.argv[1], 'status.json', {'a': 1})):\n"
+        "    try:\n        attempt()\n    except OSError as error:\n        print(error.errno)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": str(Path(jobs.__file__).parents[1] / "remote")},
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    assert done.stdout.split() == [str(errno.EFBIG)] * 2
+    assert [path.name for path in tmp_path.rglob("*")] == ["jobs"]
