@@ -25,6 +25,7 @@ from hostkit.inventory.values import (
     Address,
     Alias,
     Argument,
+    Container,
     Count,
     FilePath,
     Folder,
@@ -168,6 +169,12 @@ class Process(Model):
     )
     cwd: HostPath | None = Field(
         None, description="working directory of the process", examples=["/workspace"]
+    )
+    container: Container | None = Field(
+        None,
+        description="where it runs in a container of this host: the container's name or id in the cgroup path "
+        "(200, trainer, the first 12 digits of a docker id), or `any`",
+        examples=["any"],
     )
     workers: Count | None = Field(
         None, description="how many worker processes a healthy run has", examples=[8]

@@ -6,7 +6,7 @@ import re
 import warnings
 from typing import Annotated
 
-from pydantic import AfterValidator, BeforeValidator, Field, StrictInt, StringConstraints
+from pydantic import AfterValidator, BeforeValidator, Field, StrictInt, StringConstraints, WithJsonSchema
 
 from hostkit.inventory.addresses import host_address, login_name, ssh_alias
 from hostkit.inventory.faults import shown
@@ -187,6 +187,13 @@ Index = Annotated[Integer, Field(ge=0)]
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9._-]{0,62}$")]
 Text = Annotated[str, StringConstraints(min_length=1)]
+_CONTAINER = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
+Container = Annotated[
+    str,
+    StringConstraints(pattern=_CONTAINER),
+    BeforeValidator(lambda value: str(value) if type(value) is int else value),  # a VMID is a name here
+    WithJsonSchema({"type": ["string", "integer"], "pattern": _CONTAINER}),
+]
 _Path = Annotated[Text, Field(json_schema_extra={"pattern": r"^(/|\$\{)"})]
 HostPath = Annotated[_Path, AfterValidator(absolute)]
 FilePath = Annotated[_Path, AfterValidator(_file)]

@@ -82,14 +82,15 @@ def _clocks(observation: Observation) -> Iterator[Finding]:
 
 def _log(observation: Observation) -> Iterator[Finding]:
     log = observation.reading.run.log
-    if observation.main is not None and (log.deleted or log.rotated or log.renamed):
-        what = (
-            f"renamed to {log.renamed}"
-            if log.renamed
-            else "deleted"
-            if log.deleted
-            else "replaced by another file"
+    if observation.main is not None and log.renamed and observation.log.step is not None:
+        yield Finding(
+            kind="log-rotated",
+            severity=1,
+            text=f"the process does not write {log.path}: it has {log.renamed} open, which was read instead",
+            advice="rotate with copytruncate, or have the trainer open its log anew; else set log.path to that file",
         )
+    elif observation.main is not None and not log.renamed and (log.deleted or log.rotated):
+        what = "deleted" if log.deleted else "replaced by another file"
         yield Finding(
             kind="log-rotated",
             severity=1,

@@ -47,7 +47,7 @@ def judge(
     past = past or Past()
     group = Group.of(run, reading)
     log = parse(reading.run.log.tail, run.log, begins=reading.run.log.begins)
-    notes: list[str] = []
+    notes = list(group.notes)
     speaks = log.step is not None or log.loss is not None
     if group.main is not None and speaks and _of_an_earlier_attempt(reading, log, group.main):
         last = "end" if log.step is None else f"last step, {log.step},"

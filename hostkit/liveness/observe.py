@@ -134,7 +134,11 @@ def _request(run: Run, past: Past) -> dict[str, Any]:
         process = {**last.identity.model_dump(), "exe": last.exe}
     return {
         "process": run.process.model_dump(),
-        "log": {"path": run.log.path, "known": last.log_path if last else None},
+        "log": {
+            "path": run.log.path,
+            "known": last.log_path if last else None,
+            "inode": last.log_inode if last else None,
+        },
         "checkpoints": run.checkpoints.model_dump() if run.checkpoints else None,
         "gpus": run.gpus,
         "last": process,
@@ -147,6 +151,7 @@ def _with_facts(now: PastObservation, reading: Reading, judgement: Judgement) ->
         "boot": reading.clock.boot,
         "step": judgement.progress.live,
         "log_path": reading.run.log.path,
+        "log_inode": reading.run.log.inode,
         "log_size": reading.run.log.size,
     }
     if judgement.verdict != Verdict.UNKNOWN:

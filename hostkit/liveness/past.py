@@ -45,6 +45,7 @@ class PastObservation(BaseModel):
     argv: list[str] = []
     step: int | None = None
     log_path: str | None = None
+    log_inode: int | None = None
     log_size: int | None = None
     cpu_ticks: int | None = None
 

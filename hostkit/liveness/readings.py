@@ -89,6 +89,7 @@ class ProcessFacts(Fact):
     exe: str | None = None
     cwd: str | None = None
     pid_ns: int | None = None
+    cgroup: str | None = None
     children: int = 0
     spawned: int = 0
     zombies: int = 0
@@ -188,6 +189,10 @@ class Reading(Fact):
     gpus: Gpus = Gpus()
     memory: dict[str, int | None] = {}
     load: list[float] = []
+
+    def in_container(self, process: ProcessFacts) -> bool:
+        """Whether a process lives in another pid namespace than the one in which the probe asked."""
+        return None not in (process.pid_ns, self.host.pid_ns) and process.pid_ns != self.host.pid_ns
 
     def age(self, process: ProcessFacts) -> float:
         """Return how long a process has lived, in seconds, by start ticks and the boot clock."""

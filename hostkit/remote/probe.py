@@ -2,8 +2,8 @@
 
 Travels to hosts: standard library only, Python 3.8 or newer. Never sleeps, writes nothing, starts nothing but
 nvidia-smi (with a time limit), ends by itself. request:
-{"runs": {name: {"process": {...}, "log": {"path", "known"}, "checkpoints": {"root", "pattern", "marker"}, "gpus": [0],
-"last": identity or null}}}. Only facts come back; what they mean is decided elsewhere.
+{"runs": {name: {"process": {...}, "log": {"path", "known", "inode"}, "checkpoints": {"root", "pattern", "marker"},
+"gpus": [0], "last": identity or null}}}. Only facts come back; what they mean is decided elsewhere.
 """
 
 import json
@@ -133,7 +133,18 @@ def _run(run: Dict[str, Any], rows: processes.Rows, now: Dict[str, Any]) -> Dict
     found = processes.find(rows, run.get("process") or {}, run.get("last"), now)
     pids = [row["pid"] for row in found["processes"]]
     path = (run.get("log") or {}).get("path")
-    log = run_log.log(path, pids, (run.get("log") or {}).get("known"))
+    want_log = run.get("log") or {}
+    own = processes.inode("self", "ns/pid")
+    ages = [(now["ticks"] - row["start_ticks"]) / now["hz"] for row in found["processes"]]
+    log = run_log.log(
+        path,
+        pids,
+        want_log.get("known"),
+        inode=want_log.get("inode"),
+        began=now["wall"] - max(ages) if ages else None,
+        strangers=[row["pid"] for row in found["processes"] if row["pid_ns"] not in (None, own)],
+        inside=bool((run.get("process") or {}).get("container")),
+    )
     writers: List[int] = []
     if not pids and log["path"]:
         titled = [row["pid"] for row in found["titles"]]  # first, should the time not be enough for all

@@ -5,7 +5,7 @@ Travels to hosts: standard library only, Python 3.8 or newer. Reads only; never 
 
 import os
 import stat
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Sequence
 
 from checkpoint.completeness import open_quietly
 
@@ -64,18 +64,30 @@ def _moved(path: str, look: os.stat_result) -> bool:
 
 
 def log(
-    path: Optional[str], pids: List[int], known: Optional[str] = None, limit: int = TAIL
+    path: Optional[str],
+    pids: List[int],
+    known: Optional[str] = None,
+    *,
+    inode: Optional[int] = None,
+    began: Optional[float] = None,
+    strangers: Sequence[int] = (),
+    inside: bool = False,
+    limit: int = TAIL,
 ) -> Dict[str, Any]:
     """Return the log's facts and its tail: of `path`, else of what the processes have open as a log.
 
-    `known` is where it was found before; it is read where no process is left to ask.
+    `known` is where it was found before; it is read where no process is left to ask. `inode` is which file it was
+    before; `began` is when the processes began (epoch seconds). `strangers` are processes of another pid namespace,
+    whose paths may mean other files than here; `inside`: `path` may be one of theirs.
     """
     held: List[Dict[str, Any]] = []
     readable = True
     for pid in pids:
         files = open_logs(pid)
         readable = readable and files is not None
-        held += [dict(one, pid=pid) for one in files or []]
+        for one in files or []:
+            stranger = pid in strangers
+            held.append(dict(one, pid=pid, stranger=stranger, rotated=one["rotated"] and not stranger))
     logs = [one for one in held if one["fd"] in (1, 2) or one["path"].endswith(LOGGISH)]
     logs.sort(key=lambda one: (one["fd"] != 1, one["fd"] != 2, -one["mtime"]))
     out: Dict[str, Any] = {"path": path, "from": "inventory" if path else None, "held": None, "error": None}
@@ -97,21 +109,42 @@ def log(
         return _read(out, chosen["at"], limit)
     out = _read(out, path, limit)
     if pids and readable:
-        same = [one for one in held if (one["inode"], one["dev"]) == (out["inode"], out.get("dev"))]
-        out["held"] = bool(same)
-        out["others"] = [] if same else out["others"]
-        # the declared name is no longer the file that the process writes: read that one
-        gone = [one for one in held if one["deleted"] or one["rotated"] or out["size"] is None]
-        gone = [one for one in gone if os.path.realpath(one["path"]) == os.path.realpath(path)]
-        renamed = [
-            one for one in logs if os.path.basename(one["path"]).startswith(os.path.basename(path) + ".")
-        ]
-        if not same and (gone or renamed):
-            chosen = (gone or renamed)[0]
-            out.update(_state(chosen), held=True, error=None)
-            out["renamed"] = chosen["path"] if not gone else None
-            return _read(out, chosen["at"], limit)
+        if any((one["inode"], one["dev"]) == (out["inode"], out.get("dev")) for one in held):
+            return dict(out, held=True, others=[])
+        out["held"] = False
+        moved = _moved_to(out, [one for one in held if inside or not one["stranger"]], logs, inode, began)
+        if moved is not None:
+            out.update(_state(moved), held=True, error=None, missing=False)
+            out["renamed"] = (
+                None if os.path.realpath(moved["path"]) == os.path.realpath(path) else moved["path"]
+            )
+            return _read(out, moved["at"], limit)
     return out
+
+
+def _moved_to(
+    out: Dict[str, Any],
+    held: List[Dict[str, Any]],
+    logs: List[Dict[str, Any]],
+    inode: Optional[int],
+    began: Optional[float],
+) -> Optional[Dict[str, Any]]:
+    """Return the open file that the processes write instead of the declared one; None where none is known.
+
+    What somebody else writes under the declared name (tee) is the log, whatever the processes have open besides.
+    """
+    path = os.path.realpath(out["path"])
+    folder, base = os.path.split(path)
+    gone = [one for one in held if one["deleted"] or one["rotated"] or one["stranger"] or out["size"] is None]
+    likely = [one for one in gone if os.path.realpath(one["path"]) == path]
+    likely += [one for one in held if inode is not None and one["inode"] == inode]
+    logs = [one for one in logs if one in held]
+    likely += [one for one in logs if os.path.basename(one["path"]).startswith((base + ".", base + "-"))]
+    if not out["size"] or (began is not None and out["mtime"] < began - 1):  # nobody writes the declared one
+        named = [one for one in logs if not one["deleted"]]
+        likely += [one for one in named if os.path.dirname(one["path"]) == folder]
+        likely += [one for one in named if one["fd"] in (1, 2)]
+    return likely[0] if likely else None
 
 
 def _brief(one: Dict[str, Any]) -> Dict[str, Any]:

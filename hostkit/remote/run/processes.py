@@ -27,6 +27,7 @@ WORKER_COUNT = re.compile(r"--(?:nproc[-_]per[-_]node|num[-_]gpus|num[-_]process
 MACHINES = ("--num_machines", "--num-machines")
 PID_MAX = 4194304
 NEAR_LIMIT = 8
+CGROUP_LETTERS = 400
 MENTIONS = "only mentions it"
 
 
@@ -81,6 +82,16 @@ def inode(pid: Any, name: str) -> Optional[int]:
         return os.stat("/proc/%s/%s" % (pid, name)).st_ino
     except OSError:
         return None
+
+
+def cgroup(pid: int) -> Optional[str]:
+    """Return a process's longest cgroup path, which names its container; None where that may not be read."""
+    try:
+        with open("/proc/%d/cgroup" % pid) as file:
+            paths = [line.rstrip("\n").split(":", 2)[-1] for line in file]
+    except (OSError, ValueError):
+        return None
+    return max(paths, key=len, default="")[:CGROUP_LETTERS]
 
 
 def ancestors(rows: Rows, pid: int) -> List[int]:
@@ -373,7 +384,8 @@ def _record(last: Optional[Dict[str, Any]], rows: Rows) -> Optional[Dict[str, An
         return None
     row = rows.get(last["pid"])
     out = {"pid": last["pid"], "exe": last.get("exe"), "state": "gone"}
-    if last["boot_id"] != boot_id() or last["pid_ns"] != inode("self", "ns/pid"):
+    known = {inode("self", "ns/pid"), inode(last["pid"], "ns/pid")}  # it may live in a container of this host
+    if last["boot_id"] != boot_id() or last["pid_ns"] not in known:
         out["state"] = "other boot"
     elif row is not None and row["start_ticks"] != last["start_ticks"]:
         out["state"] = "reused"
@@ -404,6 +416,7 @@ def _more(row: Row, rows: Rows) -> Dict[str, Any]:
         "exe": link(row["pid"], "exe"),
         "cwd": link(row["pid"], "cwd"),
         "pid_ns": inode(row["pid"], "ns/pid"),
+        "cgroup": cgroup(row["pid"]),
         "children": sum(one["state"] not in "ZX" for one in below),
         "spawned": sum(any("spawn_main" in word for word in one["argv"]) for one in below),
         "zombies": sum(one["state"] in "ZX" for one in below),
