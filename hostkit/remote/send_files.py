@@ -84,7 +84,7 @@ def _blocks(files: list[tuple[str, dict[str, Any]]], begin: int, rate: int | Non
         descriptor = completeness.open_quietly(path)
         try:
             _same(os.fstat(descriptor), path, one)
-            reader = page_cache.Reader(descriptor, rate)
+            reader = page_cache.CacheNeutralReader(descriptor, rate)
             try:
                 came = 0
                 for block in reader.blocks(begin, one["size"] - begin):

@@ -15,7 +15,7 @@ from hostkit.staging.transfer_commands import SILENCE, marker, receiver, sending
 from hostkit.transport.connections import THIS_MACHINE, Connections
 from hostkit.transport.programs.run import run_program
 
-LEAST = 16 << 10  # bytes that the slowest sender gives at once (torchzip_polite): silent as long as they take
+LEAST = 16 << 10  # bytes that the slowest sender gives at once (page_cache): silent as long as they take
 
 
 def carry(connections: Connections, inventory: Inventory, plan: StagePlan) -> dict[str, Any]:

@@ -21,7 +21,7 @@ FOREIGN = 64 << 10  # a block with less than this in memory was nobody's
 _CACHESTAT = 451  # on every architecture since the numbers were made equal
 
 
-class Reader:
+class CacheNeutralReader:
     """Reads blocks of one file. Give `rate` (bytes a second) to be slower than the disk."""
 
     def __init__(self, descriptor: int, rate: int | None = None) -> None:
@@ -29,7 +29,6 @@ class Reader:
         self.rate = rate
         # a slow reader takes small bites: a block that takes a minute would come as one burst
         self.step = min(BLOCK, max(LEAST, rate // 4 // LEAST * LEAST)) if rate else BLOCK
-        self.resident = _residency(descriptor)
         self.behind: list[tuple[int, int]] = []
         self.buffer = bytearray(self.step)
         self.way = throttle.shared()
@@ -38,6 +37,7 @@ class Reader:
         self.held = (0, 0)  # the stretch that the buffer holds
         # read-ahead would pull megabytes that nobody wants, beyond each stretch: we say ourselves what comes next
         _advise(descriptor, 0, 0, "POSIX_FADV_RANDOM")
+        self.resident = _residency(descriptor)
 
     def holds(self, start: int, length: int) -> bool:
         """Whether a stretch was read already with one before it."""
@@ -109,12 +109,16 @@ def _advise(descriptor: int, start: int, size: int, what: str) -> None:
 
 
 def _residency(descriptor: int) -> Any:
-    """Return a function that counts a stretch's pages in memory, or says None."""
+    """Return a function that counts a stretch's pages in memory, or says None.
+
+    Only one that sees a page which was just read is believed: on overlayfs, cachestat finds no page of any file.
+    """
     libc = process.libc()
-    for make in (_cachestat, _mincore) if libc is not None else ():
-        ask = make(libc, descriptor)
-        if ask is not None and ask(0, mmap.PAGESIZE) is not None:
-            return ask
+    if libc is not None and os.pread(descriptor, 1, 0):
+        for make in (_cachestat, _mincore):
+            ask = make(libc, descriptor)
+            if ask is not None and ask(0, mmap.PAGESIZE):
+                return ask
     return lambda _start, _size: None
 
 

@@ -16,7 +16,7 @@ class Sums:
     def __init__(self, descriptor: int, rate: int | None) -> None:
         self.descriptor = descriptor
         self.rate = rate
-        self.reader: page_cache.Reader | None = None
+        self.reader: page_cache.CacheNeutralReader | None = None
 
     def __enter__(self) -> Sums:
         return self
@@ -27,7 +27,7 @@ class Sums:
 
     def of(self, start: int, size: int, first: int, end: int) -> tuple[int, int]:
         """Return the CRC of a record, and that of the stretch of it which stays, in one reading."""
-        self.reader = self.reader or page_cache.Reader(self.descriptor, self.rate)
+        self.reader = self.reader or page_cache.CacheNeutralReader(self.descriptor, self.rate)
         whole = part = at = 0
         for block in self.reader.blocks(start, size):
             whole = zlib.crc32(block, whole)

@@ -73,7 +73,7 @@ def send(layout: Layout, path: str, sink: Sink, begin: int = 0, rate: int | None
     try:
         if torch_layout.identity(path, descriptor) != layout.identity:
             raise SelectError("changed", "the source changed")
-        reader = page_cache.Reader(descriptor, rate)
+        reader = page_cache.CacheNeutralReader(descriptor, rate)
         together = _Together(sink, min(LARGE, reader.step))
         try:
             for number, piece in enumerate(layout.pieces):
@@ -143,7 +143,7 @@ def _neighbours(pieces: list[torch_layout.Piece], number: int) -> int:
     return end
 
 
-def _stretch(reader: page_cache.Reader, piece: torch_layout.Piece, skip: int, sink: Sink) -> None:
+def _stretch(reader: page_cache.CacheNeutralReader, piece: torch_layout.Piece, skip: int, sink: Sink) -> None:
     crc, left = 0, piece.size - skip
     for block in reader.blocks(piece.offset + skip, left):
         left -= len(block)

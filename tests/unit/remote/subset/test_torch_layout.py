@@ -353,6 +353,34 @@ def test_what_others_had_in_the_page_cache_stays_and_what_was_pulled_goes(tmp_pa
         os.close(descriptor)
 
 
+def test_where_cachestat_sees_no_page_what_others_had_in_memory_stays_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on overlayfs, whose files have no pages of their own."""
+    from host import page_cache
+
+    path = tmp_path / "file"
+    path.write_bytes(os.urandom(4 << 20))
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        os.fsync(descriptor)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)  # else in pages too large to go
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+        os.pread(descriptor, 4 << 20, 0)
+        real = page_cache._residency(descriptor)
+        warm = real(0, 4 << 20)
+        if not warm:
+            pytest.skip("this kernel tells nobody what is in memory")
+        monkeypatch.setattr(page_cache, "_cachestat", lambda _libc, _descriptor: lambda _start, _size: 0)
+        reader = page_cache.CacheNeutralReader(descriptor)
+        for _ in reader.blocks(0, 4 << 20):
+            pass
+        reader.close()
+        assert real(0, 4 << 20) == warm
+    finally:
+        os.close(descriptor)
+
+
 def test_without_a_c_library_to_ask_all_is_read_and_nothing_dropped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
