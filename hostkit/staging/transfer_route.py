@@ -126,7 +126,7 @@ def _quick(vantage: Transport, route: Route) -> Route:
     training host. Nothing is offered that was not offered before.
     """
     ciphers = []
-    for name, question in route.ssh_questions().items():
+    for name, question in route.ssh_config_queries().items():
         try:
             done = vantage.run(["sh", "-c", _IF_AES, "sh", *question], timeout=SLACK)
         except RemoteTimeoutError as error:

@@ -1,4 +1,4 @@
-"""The one interface behind which every way to a host stands: give it an argv, get a Completed."""
+"""The interface of every way to a host: give it an argv, get a Completed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol, Self
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """What a command left: its argv, exit status (128 + n when signal n ended it), and raw output."""
+    """A command that ended: its argv, exit status (128 + n when signal n ended it), and raw output."""
 
     argv: tuple[str, ...]  # non-UTF-8 bytes as surrogate escapes, as os.fsdecode gives them
     exit: int

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
-from hostkit.errors import LostError
+from hostkit.errors import HostkitError, LostError
 from hostkit.inventory.models import Host, Inventory
 from hostkit.transport.base import Transport
 from hostkit.transport.framed import FramedTransport
-from hostkit.transport.line import Line
+from hostkit.transport.line import Line, SshLine, SshLines
 from hostkit.transport.local import LocalLine
 from hostkit.transport.multiplex import Multiplexer
 from hostkit.transport.route import Hop, Route
 
-if TYPE_CHECKING:
-    from hostkit.transport.ssh.hop import HopLine
-
 THIS_MACHINE = "this machine"
+
+
+def _ssh_implementation() -> SshLines:
+    """Return a new set of ssh lines. Which implementation that is, is said here and nowhere else."""
+    from hostkit.transport.ssh.lines import FabricLines  # fabric costs 130 ms: only where ssh is used
+
+    return FabricLines()
 
 
 class Connections:
@@ -41,7 +46,7 @@ class Connections:
         self.here = here
         self.multiplexed = multiplexed
         self.deadline = None if timeout is None else time.monotonic() + timeout
-        self._lines: dict[tuple[str, ...], HopLine] = {}
+        self._ssh: SshLines | None = None
         self._multiplexers: dict[str, Multiplexer] = {}
         self._lock = threading.Lock()
         self._closed = False
@@ -59,7 +64,7 @@ class Connections:
     def _framed(self, name: str, deadline: float | None = None) -> FramedTransport:
         route = self.route(name)
         chain = route.connected()
-        line: Line = self.line(chain) if chain else LocalLine(name)
+        line: Line = self.ssh_line(chain) if chain else LocalLine(name)
         multiplexer = self._multiplexer(route, line) if self.multiplexed and route.wrapped() else None
         ends = [end for end in (self.deadline, deadline) if end is not None]
         return FramedTransport(route, line, deadline=min(ends, default=None), multiplexer=multiplexer)
@@ -67,14 +72,20 @@ class Connections:
     def _multiplexer(self, route: Route, line: Line) -> Multiplexer:
         with self._lock:
             if self._closed:
-                raise LostError("closed by this side", hop=route.host)
+                raise LostError("hostkit closed the connection", hop=route.host)
             return self._multiplexers.setdefault(route.host, Multiplexer(route, line))
 
     def preconnect(self, *names: str) -> None:
         """Begin to connect to hosts that will be asked. What goes wrong is raised by the first question."""
         for name in dict.fromkeys(names):
-            connect = self._framed(name).connect
-            threading.Thread(target=connect, name="hostkit-preconnect", daemon=True).start()
+            self.route(name)  # a fault of the inventory is raised here
+            threading.Thread(
+                target=self._connect, args=(name,), name="hostkit-preconnect", daemon=True
+            ).start()
+
+    def _connect(self, name: str) -> None:
+        with contextlib.suppress(HostkitError):  # closed meanwhile; whatever else, the first question raises
+            self._framed(name).connect()
 
     def close_multiplexer(self, name: str) -> None:
         """End a host's multiplexer where nothing will be asked for a while. The next transport has a new one."""
@@ -97,19 +108,14 @@ class Connections:
         hop = Hop(THIS_MACHINE, Host.model_construct(local=True), here=True)
         return FramedTransport(Route(THIS_MACHINE, (hop,)), LocalLine(THIS_MACHINE), deadline=self.deadline)
 
-    def line(self, chain: tuple[Hop, ...]) -> HopLine:
-        """Return the shared line to the last hop of a chain; nothing is connected yet."""
-        from hostkit.transport.ssh.hop import HopLine  # fabric costs 130 ms: only where ssh is used
-
+    def ssh_line(self, chain: tuple[Hop, ...]) -> SshLine:
+        """Return the line to the last hop of a chain; nothing is connected yet."""
         with self._lock:
-            if self._closed:  # a thread that is left over logs in nowhere any more
-                raise LostError("closed by this side", hop=chain[-1].name)
-            line: HopLine | None = None
-            for end in range(1, len(chain) + 1):
-                key = tuple(hop.name for hop in chain[:end])
-                line = self._lines.setdefault(key, HopLine(chain[end - 1], line))
-            assert line is not None
-            return line
+            if self._closed:
+                raise LostError("hostkit closed the connection", hop=chain[-1].name)
+            if self._ssh is None:
+                self._ssh = _ssh_implementation()
+            return self._ssh.line(chain)
 
     def close(self) -> None:
         """Close every connection, innermost first, for good."""
@@ -117,8 +123,8 @@ class Connections:
             self._closed = True
         for multiplexer in self._multiplexers.values():
             multiplexer.close()
-        for _, line in sorted(self._lines.items(), key=lambda item: -len(item[0])):
-            line.close()
+        if self._ssh is not None:
+            self._ssh.close()
 
     def __enter__(self) -> Self:
         return self

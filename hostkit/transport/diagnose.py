@@ -1,7 +1,7 @@
-"""What ssh, pct, sudo and login shells say when they do not get as far as the command, and what that means.
+"""What ssh, pct, sudo and login shells print when they do not get as far as the command, and what that means.
 
-Read only when the frame is missing or broke off, and only to say it better: without a whole frame the answer
-is unknown, whatever the words are.
+Read only when the frame is missing or incomplete, and only for a better error: without a whole frame the answer is
+unknown, whatever was printed.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _PCT = (
         r"(?:CT|container|VM)\b[^\n]* is locked(?: \(([^)]*)\))?",
         UnreachableError,
         "CT {ct} is locked on {outer} ({0})",
-        "wait until that has ended; hostkit never unlocks a container",
+        "wait for it to end; hostkit never unlocks a container",
     ),
     _c(
         r"can't lock file '[^'\n]*' - ([^\n]+)",
         UnreachableError,
         "CT {ct} is locked on {outer} ({0})",
-        "something else works on it there; hostkit never unlocks a container",
+        "another task holds the lock; hostkit never unlocks a container",
     ),
     _c(
         r"not running|failed to get (?:the )?init pid|is stopped",
@@ -59,12 +59,12 @@ _PCT = (
         r"|No such file.*\bpct\b|\bpct\b.*No such file",
         UnreachableError,
         "{outer} has no `pct`",
-        "is {outer} the Proxmox host? `pct` is found only by its administrators (`sudo: root`)",
+        "is {outer} the Proxmox host? `pct` may be in the PATH of root alone (`sudo: root`)",
     ),
     _c(
         r"^please run as root",
         UnreachableError,
-        "`pct` on {outer} is for root alone",
+        "`pct` on {outer} needs root",
         "log in there as root, or set `sudo: root` at {outer}",
     ),
     _c(
@@ -78,7 +78,7 @@ _SSH = (
     _c(
         r"REMOTE HOST IDENTIFICATION HAS CHANGED",
         HostKeyError,
-        "its host key has CHANGED, says ssh on {outer}",
+        "its host key has CHANGED, according to ssh on {outer}",
         "`login: there` uses the known_hosts of {outer}: verify the key there",
     ),
     _c(
@@ -102,7 +102,7 @@ _SSH = (
     _c(
         r"ssh: could not resolve hostname",
         UnreachableError,
-        "{outer} does not know its name",
+        "{outer} cannot resolve its name",
         "is the address right as seen from {outer}?",
     ),
     _c(
@@ -116,13 +116,13 @@ _SSH = (
         r"no matching ([a-z ]+) found",
         UnreachableError,
         "ssh on {outer} and its server have no {0} in common",
-        "one of the two is much older than the other: name what both know in ssh's configuration on {outer}",
+        "one of the two is much older; configure what both support in ssh on {outer}",
     ),
     _c(
         r"session open refused by peer|open failed: administratively prohibited",
         UnreachableError,
         "channel refused",
-        "its server allows too few sessions for a connection (MaxSessions), or forbids them",
+        "see MaxSessions in its sshd_config",
     ),
     _c(
         r"\bssh: (?:command )?not found|(?:unknown command:?|command not found:) '?ssh\b",
@@ -136,7 +136,7 @@ _SUDO = _c(
     r"|sudo: (?:command )?not found|(?:unknown command:?|command not found:) '?sudo\b",
     AuthError,
     "sudo refused on {hop}: {0}",
-    "allow it without a password in sudoers, or take `sudo:` from the inventory",
+    "allow it in sudoers without a password (NOPASSWD), or remove `sudo:` from the inventory",
 )
 _SHELL = _c(
     r"(account is (?:currently )?not available|account is disabled|must change your password|account has expired)",
@@ -152,16 +152,25 @@ _CUT = re.compile(
 
 
 def explain(route: Route, stdout: bytes, stderr: bytes) -> None:
-    """Raise the right error when a wrapper on the way detail why it failed; return when nothing is known."""
-    text = (stderr + b"\n" + stdout[-4000:]).decode("utf-8", "replace")
+    """Raise the right error when a wrapper on the way printed why it failed; return when nothing is known."""
+    text = _text(stdout, stderr)
     wrapped = route.wrapped()
-    for hop in reversed(wrapped):  # what an inner one says, the outer ones let it say
-        _match(route, hop, _PCT if hop.kind == "pct" else _SSH, text)
+    for hop in reversed(wrapped):  # an inner one's message passes through the outer ones
+        _match(hop, _before(route, hop), _PCT if hop.kind == "pct" else _SSH, text)
     for hop in route.hops:
         if hop.host.sudo:
-            _match(route, hop, (_SUDO,), text)
-        if hop.kind == "ssh":
-            _match(route, hop, (_SHELL,), text)
+            _match(hop, _before(route, hop), (_SUDO,), text)
+        if hop.kind == "ssh" and hop in wrapped:
+            _match(hop, _before(route, hop), (_SHELL,), text)
+
+
+def explain_login_shell(hop: Hop, hops_before: tuple[str, ...], stdout: bytes, stderr: bytes) -> None:
+    """Raise AuthError when the hop's login shell printed that it takes no commands."""
+    _match(hop, hops_before, (_SHELL,), _text(stdout, stderr))
+
+
+def _text(stdout: bytes, stderr: bytes) -> str:
+    return (stderr + b"\n" + stdout[-4000:]).decode("utf-8", "replace")
 
 
 def unanswered(route: Route, reply: UnansweredError, *, began: bool, seconds: float) -> RemoteTimeoutError:
@@ -192,14 +201,13 @@ def unanswered(route: Route, reply: UnansweredError, *, began: bool, seconds: fl
 
 
 def explain_cut(route: Route, stderr: bytes) -> None:
-    """Raise LostError when an ssh on the way detail that it lost its connection while the command ran."""
+    """Raise LostError when an ssh on the way printed that it lost its connection while the command ran."""
     inner = [hop for hop in route.wrapped() if hop.kind == "ssh"]
     if inner and _CUT.search(stderr[-4000:].decode("utf-8", "replace")):
-        raise LostError("the connection was cut", hop=inner[0].name, hops_reached=_before(route, inner[0]))
+        raise LostError("the connection was lost", hop=inner[0].name, hops_reached=_before(route, inner[0]))
 
 
-def _match(route: Route, hop: Hop, messages: tuple[_Message, ...], text: str) -> None:
-    hops_reached = _before(route, hop)
+def _match(hop: Hop, hops_reached: tuple[str, ...], messages: tuple[_Message, ...], text: str) -> None:
     for message in messages:
         if match := message.pattern.search(text):
             detail = next((group for group in match.groups() if group), "no reason given")

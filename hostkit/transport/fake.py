@@ -13,7 +13,7 @@ Answer = Callable[[list[str], bytes], Completed]
 
 
 class FakeTransport:
-    """Answers from a function, and remembers what it was asked. Raise in the function to fail."""
+    """Answers from a function, and remembers the argv lists. Raise in the function to fail."""
 
     def __init__(self, host: str, answer: Answer | None = None) -> None:
         self._host = host

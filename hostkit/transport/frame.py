@@ -76,7 +76,7 @@ _PLAIN = re.compile(rb"[A-Za-z0-9_./:-]")
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What stood in a whole frame."""
+    """The content of a whole frame."""
 
     exit: int
     stdout: bytes
@@ -97,7 +97,7 @@ class Frame:
         if argv[0].startswith("-"):
             raise UsageError(f"{argv[0]!r} is not a program's name")
         if any("\0" in word for word in argv):
-            raise UsageError("a zero byte in an argument: no argv can hold one")
+            raise UsageError("an argument contains a NUL byte")
         seconds = 0 if timeout is None else max(1, math.ceil(timeout))
         spelt = spell(argv)
         if len(spelt) > LONGEST_LINE:
@@ -131,12 +131,12 @@ class Frame:
         begin, end = self._marker("begin\n"), self._marker("end ")
         start = stdout.find(begin)
         if start < 0:
-            raise ProtocolError("the command was not seen to start" + _remark(stdout, stderr))
+            raise ProtocolError("the command did not start" + _remark(stdout, stderr))
         start += len(begin)
         stop = stdout.rfind(end, start)
         status = re.match(rb"(\d{1,4})( timeout)?\n", stdout[stop + len(end) :]) if stop >= 0 else None
         if status is None:
-            raise ProtocolError("the reply broke off: no end marker" + _remark(b"", stderr))
+            raise ProtocolError("the reply is incomplete (no end marker)" + _remark(b"", stderr))
         code = int(status[1])
         if code > 255:  # ksh and yash report signal n as 256 + n or 384 + n
             code = 128 + (code & 127)
@@ -165,11 +165,20 @@ def _between(stream: bytes, begin: bytes, end: bytes) -> bytes:
     return stream[start:stop] if stop >= 0 else stream[start:]
 
 
+def _foreign(stream: bytes) -> list[str]:
+    """Return the lines that no marker of hostkit's makes."""
+    lines = stream.decode("utf-8", "replace").strip().splitlines()
+    return [
+        line for line in lines if line.strip() and not line.startswith(("hostkit-hop ", "hostkit-frame "))
+    ]
+
+
 def _remark(stdout: bytes, stderr: bytes) -> str:
-    """The last words that came instead, cut short; control characters out."""
-    said = (stderr.strip() or stdout.strip()).decode("utf-8", "replace").splitlines()[-3:]
-    text = " / ".join(one_line(line) for line in said)[-300:]
-    return f"; instead came: {text}" if text else ""
+    """The end of the output that came instead, without control characters."""
+    printed = (_foreign(stream) for stream in (stderr, stdout))
+    lines = next((lines for lines in printed if lines), [])[-3:]
+    text = " / ".join(one_line(line) for line in lines)[-300:]
+    return f"; output: {text}" if text else ""
 
 
 _WATCHDOG_SPELT = _octal(_WATCHDOG.encode())

@@ -69,6 +69,7 @@ class FramedTransport:
             raise unanswered(self.route, error, began=began, seconds=waited) from None
         if not frame.began(out):
             explain(self.route, out, err)
+            self._line.explain(out, err)
         elif not frame.ended(out):
             explain_cut(self.route, err)
         reply = frame.parse(out, err)

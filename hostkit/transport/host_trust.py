@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hostkit.errors import HostKeyError, UsageError
+from hostkit.errors import RefusedError, UsageError
 from hostkit.transport.ssh import known_hosts
 
 if TYPE_CHECKING:
@@ -31,12 +31,12 @@ class Accepted:
 def accept(connections: Connections, name: str, fingerprint: str, *, dry_run: bool = False) -> Accepted:
     """Trust the key that host `name` offers, if its fingerprint is `fingerprint`.
 
-    Raises HostKeyError when it offers another one, UsageError when no key of this host is checked from here.
+    Raises RefusedError when it offers another one, UsageError when this machine verifies no key of this host.
     """
-    asked = fingerprint.strip().rstrip("=")
-    if not _FINGERPRINT.fullmatch(asked):
+    wanted = fingerprint.strip().rstrip("=")
+    if not _FINGERPRINT.fullmatch(wanted):
         raise UsageError(
-            f"{fingerprint!r} is no SHA-256 fingerprint",
+            f"{fingerprint!r} is not a SHA-256 fingerprint",
             hint="on the machine itself: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub",
         )
     route = connections.route(name)
@@ -45,28 +45,32 @@ def accept(connections: Connections, name: str, fingerprint: str, *, dry_run: bo
         outer = route.hops[-2].name if len(route.hops) > 1 else "this machine"
         there = route.hops[-1].kind == "ssh"
         hint = (
-            f"ssh on {outer} checks it (`login: there`): verify it there"
+            f"ssh on {outer} verifies it (`login: there`): add it to known_hosts there"
             if there
-            else "it has no ssh of its own"
+            else "it has no ssh server of its own"
         )
-        raise UsageError(f"{name}'s host key is not checked from this machine", hint=hint)
-    line = connections.line(chain)
+        raise UsageError(f"{name}'s host key is not verified by this machine", hint=hint)
+    line = connections.ssh_line(chain)
     names = line.host_key_names()
-    seen: list[str] = []
+    mismatched: list[str] = []
     for offered in line.host_keys():
-        blob, kind = offered.asbytes(), offered.get_name()
-        if known_hosts.fingerprint(blob) == asked:
+        if known_hosts.fingerprint(offered.blob) == wanted:
             break
-        seen.append(f"{kind} {known_hosts.fingerprint(blob)}")
+        mismatched.append(f"{offered.kind} {known_hosts.fingerprint(offered.blob)}")
     else:
-        raise HostKeyError(
-            f"it offers {', '.join(seen) or 'no key that is understood'}, not {asked}; nothing was trusted",
-            hop=name,
-            hops_reached=line.hops_reached,
-            hint="somebody may stand between you and it, or the fingerprint is of another machine",
+        raise RefusedError(
+            f"its host key is {' or '.join(mismatched) or 'of no supported type'}, not {wanted}; nothing was trusted",
+            rule="host-key-mismatch",
+            where=name,
+            hint="is the fingerprint of another machine? If not, the connection may be intercepted",
         )
-    known = known_hosts.matching(known_hosts.read([known_hosts.own_file()]), names)
-    before = any(key.blob == blob and not key.revoked for key in known)
+    try:
+        known = known_hosts.matching(known_hosts.read([known_hosts.own_file()]), names)
+    except OSError as error:
+        raise known_hosts.unreadable(error, name, line.hops_before) from error
+    before = any(key.blob == offered.blob and not key.revoked for key in known)
     if not before and not dry_run:
-        known_hosts.trust(names[0], kind, blob)
-    return Accepted(asked, kind, tuple(names), known_hosts.own_file(), before, not before and not dry_run)
+        known_hosts.trust(names[0], offered.kind, offered.blob)
+    return Accepted(
+        wanted, offered.kind, tuple(names), known_hosts.own_file(), before, not before and not dry_run
+    )

@@ -1,17 +1,20 @@
-"""A line: runs one argv where the connected part of a route ends, and gives back its raw output."""
+"""The seam between a route and what logs in: a line runs an argv where the connected part of a route ends.
+
+`LocalLine` is this machine. An ssh implementation is an `SshLines` that gives out `SshLine`s; which one is in use is
+said in `connections` alone.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
 from hostkit.errors import ProtocolError
+from hostkit.transport.route import Hop
 
-MAX_REPLY_BYTES = (
-    256 << 20
-)  # bytes of a reply that are taken into memory: a host's output is data, and may never end
+MAX_REPLY_BYTES = 256 << 20  # of a reply that is taken into memory: a host's output may never end
 
 Finished = Callable[[bytes | bytearray, bytes | bytearray], bool]
 
@@ -43,9 +46,9 @@ class UnansweredError(Exception):
 def flooded(where: str, max_bytes: int) -> ProtocolError:
     """Return the error for a reply that has more bytes than are taken."""
     return ProtocolError(
-        f"more than {max_bytes >> 20} MiB came as a reply, and nothing says that it would end",
+        f"reply exceeded {max_bytes >> 20} MiB; stopped",
         where=where,
-        hint="does the command, or a login shell on the way, print without end? It was ended",
+        hint="does the command, or a login shell on the way, print without end?",
     )
 
 
@@ -64,8 +67,8 @@ class Pipe(Protocol):
         """Return the end of what came on its standard error."""
         ...
 
-    def explain(self) -> None:
-        """Raise the LostError that its end stands for, when the connection to where it was started is lost."""
+    def raise_if_lost(self) -> None:
+        """Raise LostError when the connection to where it was started is lost."""
         ...
 
     def close(self) -> None:
@@ -74,7 +77,10 @@ class Pipe(Protocol):
 
 
 class Line(Protocol):
-    """Any thread may use it."""
+    """A way to run argv lists where the connected part of a route ends. Any thread may use it.
+
+    What cannot be connected to, or is lost, raises an UnreachableError that names the hop.
+    """
 
     def run(self, argv: list[str], stdin: bytes, budget: Budget, finished: Finished) -> tuple[bytes, bytes]:
         """Run argv; return (stdout, stderr) at their end, or as soon as `finished` says that they are whole.
@@ -84,11 +90,52 @@ class Line(Protocol):
         ...
 
     def open(self, argv: list[str], deadline: float | None) -> Pipe:
-        """Start argv, and return the way to talk to them; `deadline`: as in `Budget`."""
+        """Start argv, and return the way to talk to it; `deadline`: as in `Budget`."""
         ...
 
     def connect(self, deadline: float | None) -> None:
-        """Connect to where argv are started, where that is far away; what goes wrong is raised by the first argv."""
+        """Connect ahead of the first argv, which raises what goes wrong here."""
+        ...
+
+    def explain(self, stdout: bytes, stderr: bytes) -> None:
+        """Raise the error of its own hops that output without a frame stands for; return when nothing is known."""
         ...
 
     def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class HostKey:
+    """A public host key. `kind`: ssh-ed25519, …; `blob`: as in the second field of known_hosts, decoded."""
+
+    kind: str
+    blob: bytes
+
+
+class SshLine(Line, Protocol):
+    """A line to an ssh hop, whose host keys are verified on this machine."""
+
+    @property
+    def hops_before(self) -> tuple[str, ...]:
+        """The names of the hops that it is connected to through, outermost first."""
+        ...
+
+    def host_keys(self) -> Iterator[HostKey]:
+        """Yield the host keys that the hop offers, without logging in to it."""
+        ...
+
+    def host_key_names(self) -> list[str]:
+        """Return the names under which its host key is looked up; the first is the one to write."""
+        ...
+
+
+class SshLines(Protocol):
+    """An ssh implementation: the lines of one hostkit command. Any thread may use it."""
+
+    def line(self, chain: tuple[Hop, ...]) -> SshLine:
+        """Return the line to the last hop of a chain, each reached through the one before it. Connects nothing."""
+        ...
+
+    def close(self) -> None:
+        """Close every connection, innermost first, for good."""
+        ...

@@ -16,7 +16,7 @@ from typing import IO
 
 from hostkit.errors import UnreachableError
 from hostkit.transport.line import Budget, Finished, Pipe, UnansweredError, flooded
-from hostkit.transport.stderr_tail import Tail
+from hostkit.transport.stderr_tail import StderrTail
 
 _CHUNK = 1 << 16
 
@@ -60,10 +60,13 @@ class LocalLine:
             raise UnreachableError(why, hop=self._name) from error
 
     def connect(self, deadline: float | None) -> None:
-        """Nothing is far away."""
+        """Do nothing: this machine needs no connection; see `Line`."""
+
+    def explain(self, stdout: bytes, stderr: bytes) -> None:
+        """Do nothing: no login shell reads the argv; see `Line`."""
 
     def close(self) -> None:
-        """Nothing is kept open."""
+        """Do nothing: no connection is open; see `Line`."""
 
 
 class LocalPipe:
@@ -75,7 +78,7 @@ class LocalPipe:
         self._in, self._out = process.stdin, process.stdout
         os.set_blocking(self._in.fileno(), False)
         stderr = process.stderr
-        self._tail = Tail(lambda: _read(stderr))
+        self._tail = StderrTail(lambda: _read(stderr))
 
     def send(self, data: bytes, until: float | None = None) -> None:
         """Write all of it; see `Pipe`."""
@@ -102,15 +105,15 @@ class LocalPipe:
         """Return the end of its stderr; see `Pipe`."""
         return self._tail.text()
 
-    def explain(self) -> None:
-        """No connection can be lost."""
+    def raise_if_lost(self) -> None:
+        """Do nothing: this machine needs no connection; see `Pipe`."""
 
     def close(self) -> None:
         """Let it go; see `Pipe`. Only the process that was started is ended, where it does not end by itself.
 
         What that has begun in a container hears of it, and sees to its own end, as on any other host.
         """
-        _let_go(self._process)
+        _close_streams(self._process)
         try:
             self._process.wait(0.2)
         except subprocess.TimeoutExpired:
@@ -127,7 +130,7 @@ def _read(stream: IO[bytes]) -> bytes:
 
 @contextlib.contextmanager
 def _signals_wait() -> Iterator[None]:
-    """Let signals that end us wait until a child that was started is known, or nobody would end it."""
+    """Hold back signals that end us until a child that was started is known, or nobody would end it."""
     if threading.current_thread() is not threading.main_thread():
         yield  # handlers run in the main thread alone
         return
@@ -190,7 +193,7 @@ def _exchange(
     return bytes(out), bytes(err)
 
 
-def _let_go(process: subprocess.Popen[bytes]) -> None:
+def _close_streams(process: subprocess.Popen[bytes]) -> None:
     """Close its streams."""
     for stream in (process.stdin, process.stdout, process.stderr):
         if stream is not None:
@@ -200,7 +203,7 @@ def _let_go(process: subprocess.Popen[bytes]) -> None:
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     """Leave no descendant of an interrupted command behind: all processes of the session that it was given."""
-    _let_go(process)
+    _close_streams(process)
     if process.poll() is None:
         try:
             process.wait(0.2)

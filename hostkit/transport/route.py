@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import difflib
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal
 
 from hostkit.errors import ConfigError, UsageError
@@ -79,11 +81,11 @@ class Route:
 
         `standing_there`: this machine is `here`, so `local` hosts and all paths of the inventory are its own.
         """
-        for asked in (name, here):
-            if asked is not None and asked not in inventory.hosts:
-                near = difflib.get_close_matches(asked, inventory.hosts, n=1)
+        for wanted in (name, here):
+            if wanted is not None and wanted not in inventory.hosts:
+                near = difflib.get_close_matches(wanted, inventory.hosts, n=1)
                 hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(sorted(inventory.hosts))}"
-                raise UsageError(f"no host {asked!r} in the inventory", hint=hint)
+                raise UsageError(f"no host {wanted!r} in the inventory", hint=hint)
         own = here is None or standing_there
         hops: list[Hop] = []
         current: str | None = name
@@ -92,7 +94,7 @@ class Route:
                 raise ConfigError(f"a loop in via: {' -> '.join([*(h.name for h in hops), current])}")
             host = inventory.hosts.get(current)
             if host is None:
-                raise ConfigError(f"via: {current} is no host of the inventory", where=hops[-1].name)
+                raise ConfigError(f"via: no host {current!r} in the inventory", where=hops[-1].name)
             local = current == here or (host.local is True and own)
             hops.append(Hop(current, host, here=local))
             current = None if local else host.via
@@ -113,9 +115,9 @@ class Route:
                 )
             if hop.kind == "ssh" and index and behind and hop.host.login == "forward":
                 raise ConfigError(
-                    f"{hop.name} cannot be tunnelled to through {behind}",
+                    f"no tunnel to {hop.name} through {behind}",
                     where=hop.name,
-                    hint="write `login: there`",
+                    hint="set `login: there`",
                 )
             if hop.kind == "pct" or (hop.kind == "ssh" and index and self._there(index)):
                 behind = hop.name
@@ -161,22 +163,22 @@ class Route:
 
         `watched`: each hop on the way names itself, and ends what hangs there once nobody waits for it.
         """
-        words = list(argv)
+        command = list(argv)
         for hop in reversed(self.hops):
             if standing and hop.here:
                 break
             if watched and hop is not self.hops[-1]:
-                words = ["sh", "-c", _PASS_THROUGH, "sh", hop.name, *words]
-            words = _as_user(hop.host.sudo, words)
+                command = ["sh", "-c", _PASS_THROUGH, "sh", hop.name, *command]
+            command = _as_user(hop.host.sudo, command)
             if hop not in self.wrapped():
                 break
             if hop.kind == "pct":
                 # pct hands the caller's environment down, with a PATH of its own; HOME and PATH are the container's
                 env = [f"PATH={CT_PATH}", "HOME=/root", "USER=root", "LC_ALL=C.UTF-8"]
-                words = ["pct", "exec", str(hop.host.pct), "--", "env", "-i", *env, *words]
+                command = ["pct", "exec", str(hop.host.pct), "--", "env", "-i", *env, *command]
             else:
-                words = [*self._ssh(hop), shlex.join(words)]
-        return words
+                command = [*self._ssh(hop), shlex.join(command)]
+        return command
 
     def _ssh(self, hop: Hop) -> list[str]:
         return ["ssh", "-T", *ssh_options(hop, self._owns_paths(hop)), ssh_destination(hop)]
@@ -207,33 +209,34 @@ class Route:
     def openssh_argv(self, argv: list[str], *, config: str) -> list[str]:
         """Return the OpenSSH argv for this machine; `config` is a file that holds `openssh_config()`."""
         chain = self.connected()
-        words = self.wrap(argv)
+        command = self.wrap(argv)
         if not chain:
-            return words
-        return ["ssh", "-T", "-F", config, ssh_destination(chain[-1]), shlex.join(words)]
+            return command
+        return ["ssh", "-T", "-F", config, ssh_destination(chain[-1]), shlex.join(command)]
 
     def piped_argv(self, argv: list[str]) -> list[str]:
         """Return what a program of ours on the vantage point starts, so that argv runs on the route's host."""
         chain = self.connected()
-        words = self._wrap(argv, standing=True)
+        command = self._wrap(argv, standing=True)
         if not chain:
-            return words
+            return command
         ssh: list[str] = []
         proxy: str | None = None
         for hop in chain:
             ssh = ["ssh", "-T", *self._options(hop, proxy)]
             proxy = shlex.join([*ssh, "-W", "[%h]:%p", ssh_destination(hop)])
-        return [*ssh, ssh_destination(chain[-1]), shlex.join(words)]
+        return [*ssh, ssh_destination(chain[-1]), shlex.join(command)]
 
-    def ssh_questions(self) -> dict[str, list[str]]:
-        """Return, by hop, what the vantage point runs to be told how its own ssh would connect to it (`ssh -G`)."""
+    def ssh_config_queries(self) -> dict[str, list[str]]:
+        """Return, by hop, the `ssh -G` that shows on the vantage point how its ssh would connect to it."""
         return {
             hop.name: ["ssh", "-G", *self._options(hop, None), ssh_destination(hop)]
             for hop in self.connected()
         }
 
     def _options(self, hop: Hop, proxy: str | None) -> list[str]:
-        return ssh_options(hop, self._owns_paths(hop), proxy=proxy, ciphers=dict(self.ciphers).get(hop.name))
+        settings = {"Ciphers": dict(self.ciphers).get(hop.name), "ProxyCommand": proxy}
+        return ssh_options(hop, self._owns_paths(hop), settings)
 
     def rsync_source(self) -> RsyncSource:
         """Return how an rsync that runs on the vantage point reads from the route's host.
@@ -245,7 +248,7 @@ class Route:
             return RsyncSource((), last.name, ())
         rsh: list[str] = []
         proxy: str | None = None
-        shells = 0  # that read the words to come
+        shells = 0  # that read the rest
         for hop in self.hops:
             if hop.kind == "ssh":
                 ssh = ["ssh", "-T", *self._options(hop, proxy)]
@@ -276,12 +279,14 @@ def ssh_destination(hop: Hop) -> str:
 
 
 def ssh_options(
-    hop: Hop, owns_paths: bool = True, *, proxy: str | None = None, ciphers: str | None = None
+    hop: Hop, owns_paths: bool = True, settings: Mapping[str, str | None] = MappingProxyType({})
 ) -> list[str]:
-    """Return ssh's options for one hop; the address never appears where a colon could be misread."""
+    """Return ssh's options for one hop; the address never appears where a colon could be misread.
+
+    `settings`: more of them, or others in the place of the usual ones (ssh_config(5)); None leaves one out.
+    """
     options = [] if not (owns_paths and hop.host.ssh_config) else ["-F", hop.host.ssh_config]
-    settings = _settings(hop, owns_paths) | {"Ciphers": ciphers, "ProxyCommand": proxy}
-    for key, value in settings.items():
+    for key, value in {**_settings(hop, owns_paths), **settings}.items():
         if value is not None:
             options += ["-o", f"{key}={value if key == 'ProxyCommand' else _config_word(value)}"]
     return options
@@ -315,14 +320,14 @@ def _settings(hop: Hop, owns_paths: bool) -> dict[str, str | None]:
     }
 
 
-def _as_user(user: str | None, words: list[str]) -> list[str]:
-    return words if user is None else ["sudo", "-n", "-u", user, "--", *words]
+def _as_user(user: str | None, argv: list[str]) -> list[str]:
+    return argv if user is None else ["sudo", "-n", "-u", user, "--", *argv]
 
 
-def _quoted(words: list[str], shells: int) -> list[str]:
+def _quoted(argv: list[str], shells: int) -> list[str]:
     for _ in range(shells):
-        words = [shlex.quote(word) for word in words]
-    return words
+        argv = [shlex.quote(word) for word in argv]
+    return argv
 
 
 def _config_word(value: str) -> str:

@@ -1,4 +1,4 @@
-"""The end of what a command that stays says on its standard error, read all the time so that it never waits for us."""
+"""The end of a long command's standard error, drained all the time so that the command never blocks."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import threading
 from collections.abc import Callable
 
 MAX_BYTES = 1 << 16  # bytes that are kept
-GRACE_SECONDS = 1.0  # seconds in which the last words come, once the command has ended
+GRACE_SECONDS = 1.0  # seconds in which the rest arrives once the command has ended
 
 
-class Tail:
+class StderrTail:
     """Reads by `receive`, which returns nothing at the end."""
 
     def __init__(self, receive: Callable[[], bytes]) -> None:
@@ -23,6 +23,6 @@ class Tail:
             self._kept = (self._kept + data)[-MAX_BYTES:]
 
     def text(self) -> bytes:
-        """Return what is kept, a moment later where more may come."""
+        """Return what is kept, a moment later where more may arrive."""
         self._reader.join(GRACE_SECONDS)
         return self._kept

@@ -100,12 +100,12 @@ def test_many_threads_share_one_connection(fleet: Fleet, own: Any) -> None:
     ("stub", "error", "said"),
     [
         ("echo 'lxc-attach: failed to exec' >&2; exit 0", ProtocolError, "failed to exec"),
-        ("exit 0", ProtocolError, "not seen to start"),
-        ("echo RUNNING; exit 0", ProtocolError, "not seen to start"),
+        ("exit 0", ProtocolError, "did not start"),
+        ("echo RUNNING; exit 0", ProtocolError, "did not start"),
         (
             'shift 3; setsid "$@" & while [ ! -e $HOME/begun ]; do sleep 0.02; done; kill -9 -$!',
             ProtocolError,
-            "broke off",
+            "incomplete",
         ),
         (
             "echo \"Configuration file 'nodes/pve1/lxc/200.conf' does not exist\" >&2; exit 255",

@@ -75,7 +75,7 @@ def test_output_without_end_is_cut_off_at_a_limit_and_its_command_ended(
 ) -> None:
     pid = tmp_path / "pid"
     flood = ["sh", "-c", f"echo $$ >{pid}; exec yes xxx >&{stream}"]
-    with pytest.raises(ProtocolError, match="more than 4 MiB"):
+    with pytest.raises(ProtocolError, match="exceeded 4 MiB"):
         transport.run(
             flood, max_bytes=4 << 20, timeout=5
         )  # an ssh on the way drains stderr for nobody until then

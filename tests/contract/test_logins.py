@@ -135,6 +135,26 @@ def test_a_wrong_user_is_permission_denied_not_a_locked_key(
     assert caught.value.hop == "a"
 
 
+@pytest.mark.parametrize("kind", ["a loop of links", "no permission"])
+def test_a_known_hosts_that_cannot_be_read_is_named_and_no_key_trusted(
+    fleet: Fleet, tmp_path: Path, kind: str
+) -> None:
+    known = tmp_path / "known_hosts"
+    if kind == "no permission":
+        if os.geteuid() == 0:
+            pytest.skip("root may read any file")
+        known.write_text(fleet.server("outer").known_hosts_line())
+        known.chmod(0)
+    else:
+        known.symlink_to(tmp_path / "other")
+        (tmp_path / "other").symlink_to(known)
+    host = fleet.host("outer", known_hosts=str(known))
+    with reach("ct129", ct129=host) as transport, pytest.raises(HostKeyError) as caught:
+        transport.run(["true"])
+    assert str(known) in str(caught.value)
+    assert caught.value.hop == "ct129"
+
+
 @pytest.mark.report("e17", "h1", "h9")
 @pytest.mark.parametrize("agent", [None, "/nonexistent/agent"])
 def test_a_locked_key_without_an_agent_says_so_at_once(
@@ -180,7 +200,7 @@ def test_a_locked_key_of_the_old_format_is_a_locked_key(
     key.write_text("this is no key\n")
     with (
         reach("a", a=fleet.host("outer", identity=str(key))) as transport,
-        pytest.raises(AuthError, match="no private key"),
+        pytest.raises(AuthError, match="not a private key"),
     ):
         transport.run(["true"])
 
@@ -193,7 +213,7 @@ def test_a_locked_key_of_the_old_format_is_a_locked_key(
         ("ssh-ed25519-cert-v01@openssh.com AAAAIHNz me\n", "is a public key"),
         ("PuTTY-User-Key-File-3: ssh-ed25519\nEncryption: none\n", "is a PuTTY key"),
         ("", "is empty"),
-        ("-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNza", "is no private key, or a damaged one"),
+        ("-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNza", "is not a private key, or is damaged"),
     ],
     ids=["public", "certificate", "PuTTY", "empty", "cut"],
 )

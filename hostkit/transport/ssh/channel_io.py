@@ -9,7 +9,7 @@ from collections.abc import Callable
 import paramiko
 
 from hostkit.transport.line import Finished, UnansweredError
-from hostkit.transport.stderr_tail import Tail
+from hostkit.transport.stderr_tail import StderrTail
 
 _CHUNK = 1 << 16
 _TICK = 0.25  # seconds between two looks at the deadline while nothing arrives
@@ -104,15 +104,19 @@ class ChannelPipe:
     """A command that stays on its channel; see `Pipe`. `leave`: gives the channel back."""
 
     def __init__(
-        self, channel: paramiko.Channel, line: bytes, explain: Callable[[], None], leave: Callable[[], None]
+        self,
+        channel: paramiko.Channel,
+        line: bytes,
+        raise_if_lost: Callable[[], None],
+        leave: Callable[[], None],
     ) -> None:
         self._channel = channel
-        self.explain = explain
+        self.raise_if_lost = raise_if_lost
         self._leave = leave
         self._closed = threading.Event()
         channel.settimeout(_TICK)
         channel.exec_command(line)
-        self._tail = Tail(lambda: self._more(channel.recv_stderr))
+        self._tail = StderrTail(lambda: self._more(channel.recv_stderr))
 
     def send(self, data: bytes, until: float | None = None) -> None:
         """Send all of it; see `Pipe`."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import paramiko
 
-PATIENCE = 1.0  # seconds that a command waits for another's channel before FullError
+WAIT_SECONDS = 1.0  # seconds that a command waits for another's channel before FullError
 
 
 class ChannelRefusedError(Exception):
@@ -17,37 +17,37 @@ class ChannelRefusedError(Exception):
 
 
 class FullError(Exception):
-    """All the channels that the server allows are in use, and stayed so."""
+    """All the channels that the server allows stay in use."""
 
 
-class Sessions:
+class Channels:
     """Counts the open channels. Any thread may use it."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._open = 0
-        self._most: int | None = None
+        self._limit: int | None = None
 
     @contextlib.contextmanager
-    def one(self, open_one: Callable[[], paramiko.Channel]) -> Iterator[paramiko.Channel]:
-        """Open a channel, by a function that raises ChannelRefusedError; wait for another's end where need be."""
+    def open(self, open_channel: Callable[[], paramiko.Channel]) -> Iterator[paramiko.Channel]:
+        """Open a channel by a function that raises ChannelRefusedError; wait for another to close where need be."""
         began = time.monotonic()
         while True:
             with self._changed:
-                while self._most is not None and self._open >= self._most:
-                    if not self._changed.wait(max(0.0, began + PATIENCE - time.monotonic())):
+                while self._limit is not None and self._open >= self._limit:
+                    if not self._changed.wait(max(0.0, began + WAIT_SECONDS - time.monotonic())):
                         raise FullError
                 self._open += 1
             try:
-                channel = open_one()
+                channel = open_channel()
                 break
             except ChannelRefusedError:
                 self._leave()
                 with self._changed:
-                    if self._open == 0 and time.monotonic() - began > PATIENCE:
+                    if self._open == 0 and time.monotonic() - began > WAIT_SECONDS:
                         raise
                     # a channel that has just been closed may still count there: look again a little later
-                    self._most = max(1, self._open)
+                    self._limit = max(1, self._open)
                     self._changed.wait(0.05)
             except BaseException:
                 self._leave()

@@ -15,7 +15,7 @@ def dial(end: Endpoint, budget: float) -> socket.socket:
     """Connect to the first address that answers. Raises the first address's OSError when none does."""
     until = time.monotonic() + budget
     failures: list[OSError] = []
-    for family, kind, protocol, _, address in _look_up(end, budget):
+    for family, kind, protocol, _, address in _resolve(end, budget):
         sock = socket.socket(family, kind, protocol)
         try:
             sock.settimeout(max(0.1, until - time.monotonic()))
@@ -28,25 +28,25 @@ def dial(end: Endpoint, budget: float) -> socket.socket:
     raise failures[0]
 
 
-def _look_up(end: Endpoint, budget: float) -> list[tuple[Any, ...]]:
-    """Look a name up within the budget: the system's own resolver knows none, and may take half a minute."""
-    found: list[tuple[Any, ...]] = []
-    failed: list[OSError] = []
+def _resolve(end: Endpoint, budget: float) -> list[tuple[Any, ...]]:
+    """Resolve a name within the budget: the system's resolver has none, and may take half a minute."""
+    addresses: list[tuple[Any, ...]] = []
+    errors: list[OSError] = []
 
-    def ask() -> None:
+    def resolve() -> None:
         try:
-            found.extend(socket.getaddrinfo(end.address, end.port, type=socket.SOCK_STREAM))
+            addresses.extend(socket.getaddrinfo(end.address, end.port, type=socket.SOCK_STREAM))
         except OSError as error:
-            failed.append(error)
+            errors.append(error)
 
-    thread = threading.Thread(target=ask, name="hostkit-lookup", daemon=True)
+    thread = threading.Thread(target=resolve, name="hostkit-lookup", daemon=True)
     thread.start()
     thread.join(budget)
-    if failed:
-        raise failed[0]
-    if not found:
+    if errors:
+        raise errors[0]
+    if not addresses:
         raise socket.gaierror(socket.EAI_AGAIN, f"the lookup took longer than {budget:g} s")
-    return found
+    return addresses
 
 
 def end_proxy(process: subprocess.Popen[bytes], patience: float = 2.0) -> None:

@@ -1,8 +1,9 @@
-"""Why a hop could not be connected to, in words that name it, which hops were reached, and what to try."""
+"""Why a hop could not be connected to: the hop, which hops were reached, and what to try."""
 
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 import time
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from hostkit.transport.ssh.resolve import Endpoint
 
 @contextlib.contextmanager
 def connect_errors(end: Endpoint, hops_reached: tuple[str, ...]) -> Iterator[None]:
-    """Turn what can go wrong while connecting into errors of hostkit's own."""
+    """Raise UnreachableError for whatever goes wrong while connecting."""
     began = time.monotonic()
     try:
         yield
@@ -32,13 +33,13 @@ def _error(end: Endpoint, hops_reached: tuple[str, ...], error: Exception, took:
     match error:
         case socket.gaierror():
             late = False
-            what, hint = f"the name {end.address} is not known: {error.strerror}", "is it spelt right?"
+            what, hint = f"cannot resolve {end.address}: {error.strerror}", "is the name right?"
             if host.alias == end.address:
                 config = host.ssh_config or "your ssh config"
-                hint = f"no Host block of {config} gives it an address (HostName)"
+                hint = f"no Host block in {config} sets its HostName"
         case TimeoutError():
             what = f"no answer from {place} within {_waited(took, budget.connect)} s"
-            hint = "is it up, and does a firewall let you through?"
+            hint = "is it up, and does a firewall let this machine through?"
         case paramiko.SSHException() if (
             "No existing session" in message
         ):  # paramiko's words for a late key exchange
@@ -52,24 +53,29 @@ def _error(end: Endpoint, hops_reached: tuple[str, ...], error: Exception, took:
             and took < budget.connect * 0.9
         ):
             late = False
-            what = f"{place} closed the connection before any SSH banner ({message})"
-            hint = "is that an ssh port, and does its sshd take more connections (MaxStartups)?"
+            what = f"{place} closed the connection before sending an SSH banner"
+            hint = "is it an ssh port, and does its sshd accept more connections (MaxStartups)?"
         case paramiko.SSHException() if "banner" in message:
             waited = _waited(took, budget.connect)
-            what = f"{place} took the connection, and sent no SSH banner within {waited} s ({message})"
-            hint = "is that an ssh port, and is the machine overloaded (MaxStartups)?"
+            what = f"{place} accepted the connection, but sent no SSH banner within {waited} s"
+            hint = "is it an ssh port, and is its sshd frozen or overloaded (MaxStartups)?"
         case ConnectionRefusedError():
             late = False
-            what, hint = f"{place} refused the connection", "is sshd running there, on that port?"
+            what, hint = f"{place} refused the connection", "is sshd running there on that port?"
         case paramiko.ssh_exception.IncompatiblePeer():
             late = False
-            what, hint = f"no algorithm in common: {message}", "is its sshd very old?"
+            kind = re.search(r"no acceptable ([^)]*)", message)
+            what = f"{place} and this machine have no {kind[1] if kind else 'algorithm'} in common"
+            hint = "is its sshd very old?"
         case OSError():
             late = False
             what, hint = f"cannot connect to {place}: {error.strerror or message}", "is the route up?"
+        case paramiko.SSHException() if "protocol version" in message:
+            late = False
+            what, hint = f"{place} answered with something that is not SSH", "is it an ssh port?"
         case _:
             late = False
-            what, hint = f"{place} broke off: {message or 'connection closed'}", "see its sshd's log"
+            what, hint = f"{place} closed the connection during the key exchange", "see its sshd's log"
     make = RemoteTimeoutError if late else UnreachableError
     return make(what, hop=end.name, hops_reached=hops_reached, hint=hint)
 
@@ -86,17 +92,17 @@ def no_tunnel(
     place, outer = f"{end.address}:{end.port}", hops_reached[-1]
     if not isinstance(error, paramiko.ChannelException):
         return RemoteTimeoutError(
-            f"{outer} got no answer from {place} within {budget:g} s",
+            f"{outer} got no answer from {place} within {budget:.3g} s",
             hop=end.name,
             hops_reached=hops_reached,
             hint=f"is {end.name} up, and does a firewall let {outer} through?",
         )
     if error.code == 1:  # administratively prohibited
         return UnreachableError(
-            f"{outer} permits no tunnel to {place}",
+            f"{outer} forbids a tunnel to {place}",
             hop=end.name,
             hops_reached=hops_reached,
-            hint="AllowTcpForwarding in its sshd_config, or `login: there` in the inventory",
+            hint="allow it (AllowTcpForwarding in its sshd_config), or set `login: there` in the inventory",
         )
     return UnreachableError(
         f"{outer} could not connect to {place}",

@@ -16,14 +16,15 @@ import paramiko
 
 from hostkit.errors import HostkitError, LostError, ProtocolError, RemoteTimeoutError, UnreachableError
 from hostkit.inventory.models import Host
-from hostkit.transport.line import Budget, Finished, Pipe, UnansweredError, flooded
+from hostkit.transport.diagnose import explain_login_shell
+from hostkit.transport.line import Budget, Finished, HostKey, Pipe, UnansweredError, flooded
 from hostkit.transport.route import Hop
 from hostkit.transport.ssh.channel_io import ChannelPipe, exchange
-from hostkit.transport.ssh.channels import ChannelRefusedError, FullError, Sessions
+from hostkit.transport.ssh.channels import ChannelRefusedError, Channels, FullError
 from hostkit.transport.ssh.dial import dial, end_proxy, start_proxy
 from hostkit.transport.ssh.errors import connect_errors, no_tunnel
-from hostkit.transport.ssh.host_key_policy import RSA, Verify, names_of
-from hostkit.transport.ssh.keepalive import Pulse
+from hostkit.transport.ssh.host_key_policy import RSA, HostKeyPolicy, names_of
+from hostkit.transport.ssh.keepalive import Keepalive
 from hostkit.transport.ssh.login import Login
 from hostkit.transport.ssh.resolve import Endpoint, resolve
 from hostkit.transport.ssh.shared_failure import Failures
@@ -43,30 +44,30 @@ class HopLine:
         self._jumps: HopLine | None = None  # the ProxyJump of an alias, ours to close
         self._lock = threading.Lock()
         self._connection: fabric.Connection | None = None
-        self._pulse: Pulse | None = None
+        self._keepalive: Keepalive | None = None
         self._proxy: subprocess.Popen[bytes] | None = None
-        self._sessions = Sessions()
+        self._channels = Channels()
         self._overflow: HopLine | None = None
         self._failures = Failures()
         self._closed = False
 
     @property
-    def hops_reached(self) -> tuple[str, ...]:
-        """The hops before this one."""
+    def hops_before(self) -> tuple[str, ...]:
+        """The hops before this one; see `SshLine`."""
         return tuple(line.hop.name for line in self._chain()[:-1])
 
     def run(self, argv: list[str], stdin: bytes, budget: Budget, finished: Finished) -> tuple[bytes, bytes]:
         """Run argv through the hop's login shell, quoted once for it; see `Line`."""
         transport = self._transport(budget.deadline)
         try:
-            with self._sessions.one(lambda: self._open_channel(transport, budget.deadline)) as channel:
+            with self._channels.open(lambda: self._open_channel(transport, budget.deadline)) as channel:
                 reply = self._exchange(transport, channel, argv, stdin, budget, finished)
         except FullError:
             return self._second().run(argv, stdin, budget, finished)
         except ChannelRefusedError as error:
-            raise self._refused(error) from error
+            raise self._refused() from error
         if not finished(*reply):
-            self._complain_if_lost(transport)
+            self._raise_if_lost(transport)
         return reply
 
     def open(self, argv: list[str], deadline: float | None) -> Pipe:
@@ -75,18 +76,18 @@ class HopLine:
         with contextlib.ExitStack() as stack:
             try:
                 channel = stack.enter_context(
-                    self._sessions.one(lambda: self._open_channel(transport, deadline))
+                    self._channels.open(lambda: self._open_channel(transport, deadline))
                 )
             except FullError:
                 return self._second().open(argv, deadline)
             except ChannelRefusedError as error:
-                raise self._refused(error) from error
+                raise self._refused() from error
             line = shlex.join(argv).encode("utf-8", "surrogateescape")
             try:
                 held = contextlib.ExitStack()
-                pipe = ChannelPipe(channel, line, lambda: self._complain_if_lost(transport), held.close)
+                pipe = ChannelPipe(channel, line, lambda: self._raise_if_lost(transport), held.close)
             except (paramiko.SSHException, EOFError, OSError) as error:
-                raise self._not_started(transport, error) from error
+                raise self._not_started(transport) from error
             held.push(stack.pop_all())
             return pipe
 
@@ -97,11 +98,15 @@ class HopLine:
         except HostkitError as error:
             self._failures.defer(error)
 
-    def host_keys(self, deadline: float | None = None) -> Iterator[paramiko.PKey]:
+    def explain(self, stdout: bytes, stderr: bytes) -> None:
+        """Raise what its login shell says; see `Line`. Whatever else goes wrong, Fabric raises by itself."""
+        explain_login_shell(self.hop, self.hops_before, stdout, stderr)
+
+    def host_keys(self, deadline: float | None = None) -> Iterator[HostKey]:
         """Yield the host keys that this hop offers, kind after kind, each by a connection without a login."""
         end = self._resolve()
         for kinds in KINDS:
-            with connect_errors(end, self.hops_reached):
+            with connect_errors(end, self.hops_before):
                 transport = paramiko.Transport(self._reach(end, deadline))
                 try:
                     transport.get_security_options().key_types = kinds
@@ -114,11 +119,11 @@ class HopLine:
                     transport.close()
                     if self._connection is None:
                         self._drop()
-            yield key
+            yield HostKey(key.get_name(), key.asbytes())
 
     def host_key_names(self) -> list[str]:
         """Return the names under which this hop's host key is looked up; the first is the one to write."""
-        return names_of(self._resolve(), inner=bool(self.hops_reached))
+        return names_of(self._resolve(), inner=bool(self.hops_before))
 
     def close(self) -> None:
         """Close this hop's connection. Commands under way on it are lost; another thread that connects gives up."""
@@ -143,8 +148,8 @@ class HopLine:
         try:
             return transport.open_channel("direct-tcpip", (end.address, end.port), ("", 0), timeout=budget)
         except (paramiko.SSHException, EOFError, OSError) as error:
-            self._complain_if_lost(transport)
-            raise no_tunnel(end, (*self.hops_reached, self.hop.name), error, budget) from error
+            self._raise_if_lost(transport)
+            raise no_tunnel(end, (*self.hops_before, self.hop.name), error, budget) from error
 
     # connecting
 
@@ -165,13 +170,13 @@ class HopLine:
                 except HostkitError as error:
                     self._failures.record(error)
                     raise
-                self._sessions = Sessions()
+                self._channels = Channels()
             connection = self._connection
         finally:
             self._lock.release()
         if self._closed or connection is None:
             self.close()
-            raise LostError("closed by this side", hop=self.hop.name, hops_reached=self.hops_reached)
+            raise LostError("hostkit closed the connection", hop=self.hop.name, hops_reached=self.hops_before)
         transport: paramiko.Transport = connection.transport
         return transport
 
@@ -183,7 +188,7 @@ class HopLine:
 
     def _connect(self, deadline: float | None) -> fabric.Connection:
         end = self._resolve()
-        verify = Verify(end, self.hops_reached)
+        policy = HostKeyPolicy(end, self.hops_before)
         budget = self.hop.host.timeouts
         connection = fabric.Connection(
             end.address,
@@ -192,20 +197,20 @@ class HopLine:
             # lazy: no file of the user's for Fabric or Invoke changes how hosts are reached
             config=fabric.Config(overrides={"load_ssh_configs": False}, lazy=True),
         )
-        connection.client.set_missing_host_key_policy(verify)
+        connection.client.set_missing_host_key_policy(policy)
 
         def transport(sock: Any, **kwargs: Any) -> paramiko.Transport:
             made = paramiko.Transport(sock, **kwargs)
-            verify.prefer(made)
+            policy.prefer(made)
             return made
 
-        with connect_errors(end, self.hops_reached):
+        with connect_errors(end, self.hops_before):
             sock = self._reach(end, deadline)
             try:
                 connection.connect_kwargs = {
                     "sock": sock,
                     "transport_factory": transport,
-                    "auth_strategy": Login(end, self.hops_reached),
+                    "auth_strategy": Login(end, self.hops_before),
                     "timeout": self._within(budget.auth, deadline),  # of the key exchange
                     "banner_timeout": self._within(budget.connect, deadline),
                     "auth_timeout": self._within(budget.auth, deadline),
@@ -217,9 +222,9 @@ class HopLine:
                 sock.close()
                 self._drop()
                 if self._outer is not None and not isinstance(error, HostkitError):
-                    self._outer._complain_if_lost()
+                    self._outer._raise_if_lost()
                 raise
-        self._pulse = Pulse(connection.transport, budget.idle)
+        self._keepalive = Keepalive(connection.transport, budget.idle)
         return connection
 
     def _reach(self, end: Endpoint, deadline: float | None) -> Any:
@@ -237,7 +242,7 @@ class HopLine:
             return budget
         left = deadline - time.monotonic()
         if left <= 0:
-            raise self._late("the time was used up before it was connected")
+            raise self._late("the time was used up before it was connected to")
         return min(budget, left)
 
     def _second(self) -> HopLine:
@@ -248,9 +253,9 @@ class HopLine:
             return self._overflow
 
     def _drop(self) -> None:
-        if self._pulse is not None:
-            self._pulse.stop()
-            self._pulse = None
+        if self._keepalive is not None:
+            self._keepalive.stop()
+            self._keepalive = None
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -264,11 +269,11 @@ class HopLine:
         try:
             return transport.open_session(timeout=self._within(self.hop.host.timeouts.connect, deadline))
         except (paramiko.SSHException, EOFError, OSError) as error:
-            self._complain_if_lost(transport)
+            self._raise_if_lost(transport)
             # paramiko keeps one error for all threads: of two refused, one hears only "Unable to open"
             if isinstance(error, paramiko.ChannelException) or "Unable to open" in str(error):
                 raise ChannelRefusedError(str(error)) from error
-            raise self._late("no channel was opened within its budget") from error
+            raise self._late("no channel opened in time") from error
 
     def _exchange(
         self,
@@ -285,47 +290,49 @@ class HopLine:
         except OverflowError:
             raise flooded(self.hop.name, budget.max_bytes) from None
         except UnansweredError:
-            self._complain_if_lost(transport)
+            self._raise_if_lost(transport)
             raise
         except (paramiko.SSHException, EOFError, OSError) as error:
-            raise self._not_started(transport, error) from error
+            raise self._not_started(transport) from error
 
-    # saying what is wrong
+    # errors
 
-    def _refused(self, error: ChannelRefusedError) -> UnreachableError:
+    def _refused(self) -> UnreachableError:
         return UnreachableError(
-            f"channel refused ({error})",
+            "channel refused",
             hop=self.hop.name,
-            hops_reached=self.hops_reached,
-            hint="the connection itself is healthy; see MaxSessions in the server's sshd_config",
+            hops_reached=self.hops_before,
+            hint="the connection itself works; see MaxSessions in the server's sshd_config",
         )
 
-    def _not_started(self, transport: paramiko.Transport, error: Exception) -> ProtocolError:
-        self._complain_if_lost(transport)
-        return ProtocolError(f"the server did not start the command: {error}", where=self.hop.name)
+    def _not_started(self, transport: paramiko.Transport) -> ProtocolError:
+        self._raise_if_lost(transport)
+        return ProtocolError("the server did not start the command", where=self.hop.name)
 
     def _late(self, what: str) -> RemoteTimeoutError:
         """Return the error at the outermost hop of the chain that is not connected."""
         line = next((line for line in self._chain() if line._connection is None), self)
-        return RemoteTimeoutError(what, hop=line.hop.name, hops_reached=line.hops_reached)
+        return RemoteTimeoutError(what, hop=line.hop.name, hops_reached=line.hops_before)
 
     def _chain(self) -> list[HopLine]:
         return [*(self._outer._chain() if self._outer else []), self]
 
-    def _complain_if_lost(self, transport: paramiko.Transport | None = None) -> None:
+    def _raise_if_lost(self, transport: paramiko.Transport | None = None) -> None:
         """Raise LostError for the outermost hop of the chain that is gone, if this connection is lost."""
         if transport is None and self._connection is not None:
             transport = self._connection.transport
-        if transport is None or (transport.is_active() and not (self._pulse and self._pulse.lost)):
+        if transport is None or (transport.is_active() and not (self._keepalive and self._keepalive.lost)):
             return
         for line in self._chain():
-            pulse, idle = line._pulse, line.hop.host.timeouts.idle
-            if pulse is not None and (pulse.lost or pulse.silence() > idle * 0.9):
+            keepalive, idle = line._keepalive, line.hop.host.timeouts.idle
+            if keepalive is not None and (keepalive.lost or keepalive.silence() > idle * 0.9):
                 raise LostError(
-                    f"fell silent for {idle:g} s", hop=line.hop.name, hops_reached=line.hops_reached
+                    f"the server sent nothing for {idle:g} s",
+                    hop=line.hop.name,
+                    hops_reached=line.hops_before,
                 )
             if line is self or line._connection is None or not line._connection.is_connected:
-                raise LostError("the connection was cut", hop=line.hop.name, hops_reached=line.hops_reached)
+                raise LostError("the connection was lost", hop=line.hop.name, hops_reached=line.hops_before)
 
 
 def _jumps(end: Endpoint) -> HopLine | None:

@@ -1,4 +1,4 @@
-"""Host keys are verified on every hop: what is not trusted is refused, with both fingerprints and a way to check."""
+"""Host key verification on every hop: an unknown or changed key is refused, with fingerprints and how to check."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hostkit.transport.ssh.resolve import Endpoint
 RSA = ("rsa-sha2-512", "rsa-sha2-256")
 
 
-class Verify(paramiko.MissingHostKeyPolicy):
+class HostKeyPolicy(paramiko.MissingHostKeyPolicy):
     """Accepts a host key that a trusted file holds for this hop, and no other. Nothing is ever added."""
 
     def __init__(self, endpoint: Endpoint, hops_reached: tuple[str, ...]) -> None:
@@ -22,7 +22,10 @@ class Verify(paramiko.MissingHostKeyPolicy):
         self._hops_reached = hops_reached
         self.names = names_of(endpoint, inner=bool(hops_reached))
         self._files = [*endpoint.known_hosts, known_hosts.own_file()]
-        self.known = known_hosts.matching(known_hosts.read(self._files), self.names)
+        try:
+            self.known = known_hosts.matching(known_hosts.read(self._files), self.names)
+        except OSError as error:
+            raise known_hosts.unreadable(error, endpoint.name, hops_reached) from error
 
     def prefer(self, transport: paramiko.Transport) -> None:
         """Ask the server first for the kinds of key that are trusted; it may have others as well."""
@@ -42,25 +45,25 @@ class Verify(paramiko.MissingHostKeyPolicy):
         same = [known for known in self.known if known.blob == blob]
         if any(known.revoked for known in same):
             raise self._refusal(
-                key, f"is marked as revoked in {same[0].file}", "do not connect: ask who revoked it"
+                key, f"is marked @revoked in {same[0].file}", "do not connect; ask who revoked it"
             )
         if same:
             return
-        here = f"hostkit host-trust {self._end.name} --fingerprint SHA256:… (the one that you read there)"
         check = (
-            f"read it on the machine itself by another way in (console, Proxmox shell): "
-            f"ssh-keygen -lf /etc/ssh/ssh_host_{_file(key)}_key.pub; if it is the same: {here}"
+            "read the fingerprint on the machine itself (console, Proxmox shell): "
+            f"ssh-keygen -lf /etc/ssh/ssh_host_{_file(key)}_key.pub; if it is the same: "
+            f"hostkit host-trust {self._end.name} --fingerprint SHA256:…"
         )
         old = [known for known in self.known if not known.revoked]
         if old:
-            raise self._refusal(key, f"has CHANGED; trusted so far: {', '.join(map(_trusted, old))}", check)
+            raise self._refusal(key, f"has CHANGED; known: {', '.join(map(_trusted, old))}", check)
         files = ", ".join(str(file) for file in self._files if file.exists()) or "no file (none exists)"
-        raise self._refusal(key, f"is not known; looked for {' and '.join(self.names)} in {files}", check)
+        raise self._refusal(key, f"is unknown; looked up {' and '.join(self.names)} in {files}", check)
 
     def _refusal(self, key: paramiko.PKey, what: str, hint: str) -> HostKeyError:
         print_of = f"{key.get_name()} {known_hosts.fingerprint(key.asbytes())}"
         return HostKeyError(
-            f"the host key that {self._end.address}:{self._end.port} offers ({print_of}) {what}",
+            f"the host key of {self._end.address}:{self._end.port} ({print_of}) {what}",
             hop=self._end.name,
             hops_reached=self._hops_reached,
             hint=hint,
@@ -78,7 +81,7 @@ def _trusted(key: KnownKey) -> str:
     changed = datetime.fromtimestamp(key.file.stat().st_mtime, UTC)
     return (
         f"{key.kind} {known_hosts.fingerprint(key.blob)} ({key.file} line {key.line}, "
-        f"there since {changed:%Y-%m-%d %H:%M} UTC or before)"
+        f"since {changed:%Y-%m-%d %H:%M} UTC or before)"
     )
 
 

@@ -1,4 +1,4 @@
-"""The pulse of a connection: a server that has vanished is found out, whatever anybody is waiting for.
+"""Keepalive: a server that stops answering is noticed, whatever anybody waits for.
 
 paramiko's keepalive sends, and never looks for an answer. Here every packet that arrives is a sign of life;
 after a third of the idle budget in silence the server is asked for one, after the whole of it the connection
@@ -14,7 +14,7 @@ import time
 import paramiko
 
 
-class Pulse:
+class Keepalive:
     """Watches one transport until it is closed."""
 
     def __init__(self, transport: paramiko.Transport, idle: float) -> None:
@@ -33,7 +33,7 @@ class Pulse:
             return packet
 
         packetizer.read_message = read_message  # type: ignore[method-assign]
-        self._watcher = threading.Thread(target=self._watch, name="hostkit-pulse", daemon=True)
+        self._watcher = threading.Thread(target=self._watch, name="hostkit-keepalive", daemon=True)
         self._watcher.start()
 
     def silence(self) -> float:

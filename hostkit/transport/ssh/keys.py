@@ -26,7 +26,7 @@ def load(path: Path) -> paramiko.PKey:
 
 
 def what_it_is(path: Path) -> str:
-    """Say of a file that is no usable private key what it is, and what to name in its place."""
+    """Describe a file that is not a usable private key, and what to name in its place."""
     if path.is_dir():
         return "is a folder"
     try:
@@ -41,7 +41,7 @@ def what_it_is(path: Path) -> str:
         return f"is a public key; name the private one{f', {private}' if private else ''}"
     if not head.strip():
         return "is empty"
-    return "is no private key, or a damaged one"
+    return "is not a private key, or is damaged"
 
 
 def _pkcs8(data: bytes) -> paramiko.PKey | None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hostkit.directories import data_directory
+from hostkit.errors import HostKeyError
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,10 @@ def lookup_names(address: str, port: int, *, alias: str | None = None, inner: st
 
 
 def read(files: Iterable[Path]) -> list[KnownKey]:
-    """Read known_hosts files; a file that is missing holds nothing, a line that is no entry is skipped."""
+    """Read known_hosts files; a file that is missing holds nothing, a line that is no entry is skipped.
+
+    Raises the OSError of a file that cannot be read: it may hold the key, or mark it as revoked.
+    """
     keys: list[KnownKey] = []
     for file in files:
         try:
@@ -58,6 +62,16 @@ def read(files: Iterable[Path]) -> list[KnownKey]:
             if key := _parse(line, file, number):
                 keys.append(key)
     return keys
+
+
+def unreadable(error: OSError, hop: str, hops_reached: tuple[str, ...]) -> HostKeyError:
+    """Return the error for a known_hosts file that cannot be read."""
+    return HostKeyError(
+        f"its host key cannot be verified: {error.filename} cannot be read ({error.strerror})",
+        hop=hop,
+        hops_reached=hops_reached,
+        hint="fix the file, or name another with `known_hosts:` in the inventory",
+    )
 
 
 def _parse(line: str, file: Path, number: int) -> KnownKey | None:
@@ -88,14 +102,14 @@ def _matches(patterns: str, name: str) -> bool:
             return hmac.compare_digest(expected, base64.b64decode(digest))
         except ValueError:
             return False
-    found = False
+    matched = False
     for pattern in patterns.lower().split(","):
         # only * and ? are wild in known_hosts; brackets are literal
         if fnmatch.fnmatchcase(name, pattern.removeprefix("!").replace("[", "[[]")):
             if pattern.startswith("!"):
                 return False
-            found = True
-    return found
+            matched = True
+    return matched
 
 
 def trust(name: str, kind: str, blob: bytes, file: Path | None = None) -> Path:

@@ -1,4 +1,4 @@
-"""Logging in with the keys that were named, first and only; and saying exactly why it did not work."""
+"""Public key login: the named keys first, then the agent's; and exactly why a login was refused."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Login:
                     more = transport.auth_publickey(self._end.user, key)
                 except paramiko.BadAuthenticationType as error:
                     raise self._refusal(
-                        f"the server wants {' or '.join(error.allowed_types)}, not a key"
+                        f"the server accepts {' or '.join(error.allowed_types)}, but no public key"
                     ) from error
                 except paramiko.AuthenticationException as error:
                     if "timeout" in str(error).lower():
@@ -81,7 +81,7 @@ class Login:
                     raise self._cut() from error
                 if not more:
                     return
-                raise self._refusal(f"the server wants a second factor ({', '.join(more)})")
+                raise self._refusal(f"the server requires a second factor ({', '.join(more)})")
         raise self._refusal(None)
 
     def _cut(self) -> AuthError:
@@ -123,7 +123,7 @@ class Login:
         try:
             held: list[AgentKey] = list(agent.get_keys()) if agent else []
             if agent is not None:
-                self._offers.agent = "the agent does not hold it" if held else "the agent is empty"
+                self._offers.agent = "the agent does not have it" if held else "the agent is empty"
             for path in self._end.identities:
                 key = self._load(path, held)
                 if key is not None:

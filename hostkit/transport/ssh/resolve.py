@@ -1,4 +1,4 @@
-"""What the user's own OpenSSH would do for a hop: asked from `ssh -G`, so Include and Match count."""
+"""What the user's own OpenSSH would do for a hop, from `ssh -G`: Include and Match count."""
 
 from __future__ import annotations
 
@@ -42,55 +42,59 @@ def resolve(hop: Hop) -> Endpoint:
         done = subprocess.run(argv, capture_output=True, stdin=subprocess.DEVNULL, timeout=20, check=False)
     except FileNotFoundError:
         if hop.host.alias:
-            raise ConfigError(f"alias {hop.host.alias} needs OpenSSH's client", where=hop.name) from None
+            raise ConfigError(
+                f"alias {hop.host.alias} needs the OpenSSH client here", where=hop.name
+            ) from None
         return _endpoint(hop, {})
     except subprocess.TimeoutExpired:
-        raise UnreachableError("`ssh -G` did not end; is there a slow Match exec?", hop=hop.name) from None
+        raise UnreachableError("`ssh -G` did not end; is a `Match exec` slow?", hop=hop.name) from None
     if done.returncode:
         fault = done.stderr.decode("utf-8", "replace").strip()
-        raise ConfigError(f"ssh does not understand its configuration: {fault}", where=hop.name)
-    said: dict[str, list[str]] = {}
+        raise ConfigError(f"invalid ssh configuration: {fault}", where=hop.name)
+    settings: dict[str, list[str]] = {}
     for line in done.stdout.decode("utf-8", "surrogateescape").splitlines():
         key, _, value = line.partition(" ")
-        said.setdefault(key.lower(), []).append(value)
-    return _endpoint(hop, said)
+        settings.setdefault(key.lower(), []).append(value)
+    return _endpoint(hop, settings)
 
 
-def _endpoint(hop: Hop, said: dict[str, list[str]]) -> Endpoint:
+def _endpoint(hop: Hop, settings: dict[str, list[str]]) -> Endpoint:
     host = hop.host
 
-    def one(key: str) -> str | None:
-        value = said.get(key, [""])[0]
+    def first(key: str) -> str | None:
+        value = settings.get(key, [""])[0]
         return None if value in ("", "none") else value
 
-    address = one("hostname") or host.address or host.alias or hop.name
-    user = one("user") or host.user or pwd.getpwuid(os.getuid()).pw_name
+    address = first("hostname") or host.address or host.alias or hop.name
+    user = first("user") or host.user or pwd.getpwuid(os.getuid()).pw_name
     named = host.identity is not None
     listed = (
-        [host.identity] if host.identity else said.get("identityfile", ["~/.ssh/id_ed25519", "~/.ssh/id_rsa"])
+        [host.identity]
+        if host.identity
+        else settings.get("identityfile", ["~/.ssh/id_ed25519", "~/.ssh/id_rsa"])
     )
     via = host.via is not None
     return Endpoint(
         hop=hop,
         address=address,
-        port=int(one("port") or host.port or 22),
+        port=int(first("port") or host.port or 22),
         user=user,
         identities=tuple(_identity(path, address, user) for path in listed if path != "none"),
-        only_identities=named or one("identitiesonly") == "yes",
-        agent=_agent(said.get("identityagent", ["SSH_AUTH_SOCK"])[0]),
-        known_hosts=_known_hosts(host, said),
-        host_key_alias=one("hostkeyalias"),
-        jumps=() if via else tuple((one("proxyjump") or "").split(",")) if one("proxyjump") else (),
-        proxy_command=None if via else one("proxycommand"),
+        only_identities=named or first("identitiesonly") == "yes",
+        agent=_agent(settings.get("identityagent", ["SSH_AUTH_SOCK"])[0]),
+        known_hosts=_known_hosts(host, settings),
+        host_key_alias=first("hostkeyalias"),
+        jumps=() if via else tuple((first("proxyjump") or "").split(",")) if first("proxyjump") else (),
+        proxy_command=None if via else first("proxycommand"),
     )
 
 
-def _agent(said: str) -> str | None:
+def _agent(settings: str) -> str | None:
     """Return the agent's socket: `none`, the name of a variable (with or without $), or a path."""
-    if said == "none":
+    if settings == "none":
         return None
-    name = said.removeprefix("$")
-    return (os.environ.get(name) or None) if name.isidentifier() else str(home(said))
+    name = settings.removeprefix("$")
+    return (os.environ.get(name) or None) if name.isidentifier() else str(home(settings))
 
 
 def home(path: str) -> Path:
@@ -111,7 +115,7 @@ def percent(text: str, **values: str) -> str:
     return re.sub(r"%(.)", lambda token: values.get(token[1], token[0]), text, flags=re.DOTALL)
 
 
-def _known_hosts(host: Host, said: dict[str, list[str]]) -> tuple[Path, ...]:
+def _known_hosts(host: Host, settings: dict[str, list[str]]) -> tuple[Path, ...]:
     if host.known_hosts is not None:
         return (home(host.known_hosts),)
     files: list[Path] = []
@@ -119,7 +123,9 @@ def _known_hosts(host: Host, said: dict[str, list[str]]) -> tuple[Path, ...]:
         ("userknownhostsfile", "~/.ssh/known_hosts"),
         ("globalknownhostsfile", "/etc/ssh/ssh_known_hosts"),
     ):
-        for value in said.get(key, [default]):
+        for value in settings.get(key, [default]):
             # ssh -G prints several files without quoting them
-            files += [home(value)] if home(value).exists() else [home(part) for part in value.split()]
+            files += (
+                [home(value)] if os.access(home(value), os.F_OK) else [home(part) for part in value.split()]
+            )
     return tuple(files)

@@ -15,7 +15,7 @@ class Failures:
         self._deferred: HostkitError | None = None
 
     def raise_recent(self, asked: float) -> None:
-        """Raise the error that came after `asked` (monotonic), or the one that nobody has heard of."""
+        """Raise the error recorded after `asked` (monotonic), or the deferred one."""
         error, self._deferred = self._deferred, None
         if self._last is not None and self._last[0] > asked:
             raise self._last[1]
@@ -23,9 +23,9 @@ class Failures:
             raise error
 
     def record(self, error: HostkitError) -> None:
-        """Remember that a try has failed just now."""
+        """Remember that connecting failed just now."""
         self._last = (time.monotonic(), error)
 
     def defer(self, error: HostkitError) -> None:
-        """Have the next who asks hear of it: a second login that fails would be one more line in the host's log."""
+        """Raise it for the next caller: a second login that fails would be one more line in the host's log."""
         self._deferred = error

@@ -77,7 +77,7 @@ def test_openssh_is_asked_about_the_very_hop_and_takes_what_it_is_given() -> Non
     )
     hosts = {"pve": {"address": "10.1.2.6"}}
     asked = Route.to(Inventory.model_validate({"hostkit": 1, "archive": "/a", "hosts": hosts}), "pve")
-    question = asked.ssh_questions()["pve"]
+    question = asked.ssh_config_queries()["pve"]
     before = subprocess.run(question, capture_output=True, text=True, check=True).stdout
     given = dict(_quick(here, asked).ciphers)
     if "pve" in given:  # this machine has it in hardware

@@ -31,9 +31,9 @@ def connections(**more: Any) -> Connections:
 
 def test_hops_are_shared_by_all_hosts_behind_them() -> None:
     with connections() as made:
-        lines = {name: made.line(made.route(name).connected()) for name in ("pve", "ct200", "ct201")}
+        lines = {name: made.ssh_line(made.route(name).connected()) for name in ("pve", "ct200", "ct201")}
         assert lines["pve"] is lines["ct200"] is lines["ct201"]
-        assert lines["pve"].hops_reached == ("ct129",)
+        assert lines["pve"].hops_before == ("ct129",)
 
 
 def test_this_machine_needs_no_ssh_and_no_fabric() -> None:

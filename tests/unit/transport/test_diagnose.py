@@ -10,7 +10,7 @@ import pytest
 
 from hostkit import errors
 from hostkit.inventory.models import Inventory
-from hostkit.transport.diagnose import explain, explain_cut
+from hostkit.transport.diagnose import explain, explain_cut, explain_login_shell
 from hostkit.transport.route import Route
 
 HOSTS: dict[str, dict[str, Any]] = {
@@ -26,15 +26,21 @@ def route(name: str) -> Route:
     return Route.to(Inventory.model_validate({"hostkit": 1, "archive": "/a", "hosts": HOSTS}), name)
 
 
+def diagnose(name: str, stdout: bytes, stderr: bytes) -> None:
+    explain(route(name), stdout, stderr)
+    *before, last = route(name).connected()
+    explain_login_shell(last, tuple(hop.name for hop in before), stdout, stderr)
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda path: path.stem)
 def test_a_complaint_is_understood(case: Path) -> None:
     said = json.loads(case.read_text())
     stdout, stderr = said.get("stdout", "").encode(), said["stderr"].encode()
     if said["error"] is None:
-        explain(route(said["host"]), stdout, stderr)
+        diagnose(said["host"], stdout, stderr)
         return
     with pytest.raises(errors.UnreachableError) as caught:
-        explain(route(said["host"]), stdout, stderr)
+        diagnose(said["host"], stdout, stderr)
     assert type(caught.value).__name__ == said["error"]
     assert caught.value.hop == said["hop"]
     assert list(caught.value.hops_reached) == said["hops_reached"]

@@ -66,9 +66,9 @@ def test_a_route_lists_its_hops_from_where_one_stands(
     [
         ({"a": {"address": "a", "via": "b"}, "b": {"address": "b", "via": "a"}}, "a", "loop"),
         ({"a": {"pct": 100}}, "a", "no `via`"),
-        ({"a": {"address": "a", "via": "gone"}}, "a", "gone is no host"),
-        ({"a": {"address": "a", "via": "ct200"}}, "a", "cannot be tunnelled"),
-        ({"a": {"address": "a", "via": "pve"}}, "a", "cannot be tunnelled"),
+        ({"a": {"address": "a", "via": "gone"}}, "a", "no host 'gone'"),
+        ({"a": {"address": "a", "via": "ct200"}}, "a", "no tunnel"),
+        ({"a": {"address": "a", "via": "pve"}}, "a", "no tunnel"),
     ],
 )
 def test_a_route_that_cannot_be_is_refused(hosts: dict[str, Any], name: str, said: str) -> None:

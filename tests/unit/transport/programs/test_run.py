@@ -135,7 +135,7 @@ def test_an_interpreter_that_floods_us_is_cut_off(
     python.write_text("#!/bin/sh\nexec yes xxx\n")
     python.chmod(0o755)
     monkeypatch.setattr(run, "MOST", 8 << 20)
-    with pytest.raises(ProtocolError, match="more than 8 MiB"):
+    with pytest.raises(ProtocolError, match="exceeded 8 MiB"):
         run_program(here, str(python), "trial", {}, timeout=20)
 
 
