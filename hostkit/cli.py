@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -15,6 +16,8 @@ def main() -> None:
         for number in (signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) == signal.SIG_DFL:  # nohup has it ignored, and that stays
                 signal.signal(number, _end)
+        gc.set_threshold(100_000, 20, 20)  # imports allocate much and free nothing: saves 20 ms of CPU
+        os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # saves a scan of all installed packages
         from hostkit.program import run
         from hostkit.tasks.catalogue import commands
 

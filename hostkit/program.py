@@ -16,7 +16,6 @@ from typing import Any, NoReturn
 
 from hostkit import __version__
 from hostkit.errors import UsageError
-from hostkit.help import general_help, listing, task_help
 from hostkit.sanitize import harmless
 from hostkit.tasks.command import DRY_RUN, SHARED, Command, Flag, print_document
 
@@ -39,6 +38,8 @@ def run(argv: list[str], commands: Mapping[str, Command]) -> int:
             if name is None:
                 return _without_command(rest, commands)
             if "-h" in rest or "--help" in rest:
+                from hostkit.help import task_help
+
                 _print(task_help(commands[name]))
                 return 0
             return commands[name](**parse(commands[name], rest))
@@ -130,6 +131,8 @@ def _see(command: Command) -> str:
 
 
 def _without_command(flags: list[str], commands: Mapping[str, Command]) -> int:
+    from hostkit.help import general_help, listing
+
     if {"-V", "--version"} & set(flags):
         _print(f"hostkit {__version__}")
     elif {"-l", "--list"} & set(flags):

@@ -57,9 +57,7 @@ def _exactly_one(*keys: str) -> dict[str, Any]:
 class Model(BaseModel):
     """Frozen, and deaf to nothing: an unknown key is a fault."""
 
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, defer_build=True
-    )  # only the outermost is ever built
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 def _here(value: object) -> object:

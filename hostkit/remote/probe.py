@@ -10,7 +10,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -45,7 +44,7 @@ def serve(request: Dict[str, Any]) -> Dict[str, Any]:
         "schema": "hostkit.probe/1",
         "clock": dict(clock, now_ticks=now["ticks"], hz=now["hz"], sane=now["sane"]),
         "host": {
-            "name": socket.gethostname(),
+            "name": os.uname().nodename,
             "boot_id": processes.boot_id(),
             "pid_ns": processes.inode("self", "ns/pid"),
             "init_start_ticks": rows[1]["start_ticks"] if 1 in rows else None,

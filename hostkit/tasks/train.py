@@ -32,7 +32,8 @@ def train_status(session: Session, run: str | None = None, lines: str | None = N
         raise UsageError(f"--lines {lines}: must be a number, 0 or more")
     inventory = session.inventory
     names = [session.choose_run(run)] if run or len(inventory.runs) < 2 else list(inventory.runs)
-    hosts = {inventory.runs[name].host for name in names}
+    hosts = list(dict.fromkeys(inventory.runs[name].host for name in names))
+    session.say(f"asking {', '.join(hosts)} …")  # before what it needs is imported, which takes a while
     if len(hosts) == 1:
         session.connections.preconnect(*hosts)
 
@@ -40,7 +41,6 @@ def train_status(session: Session, run: str | None = None, lines: str | None = N
     from hostkit.liveness.observe import observe_all
     from hostkit.liveness.verdict import worst
 
-    session.say(f"asking {', '.join(names)} …")
     shown = LINES if lines is None else int(lines)
     statuses = observe_all(session.connections, inventory, names, shown, reader=PERSON)
     code = worst(status.exit for status in statuses)

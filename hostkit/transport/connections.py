@@ -16,13 +16,15 @@ from hostkit.transport.line import Line, SshLine, SshLines
 from hostkit.transport.local import LocalLine
 from hostkit.transport.multiplex import Multiplexer
 from hostkit.transport.route import Hop, Route
+from hostkit.transport.ssh.lean_import import lean_import
 
 THIS_MACHINE = "this machine"
 
 
 def _ssh_implementation() -> SshLines:
     """Return a new set of ssh lines. Which implementation that is, is said here and nowhere else."""
-    from hostkit.transport.ssh.lines import FabricLines  # fabric costs 130 ms: only where ssh is used
+    with lean_import():
+        from hostkit.transport.ssh.lines import FabricLines  # fabric costs 100 ms: only where ssh is used
 
     return FabricLines()
 
