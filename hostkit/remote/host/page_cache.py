@@ -12,7 +12,7 @@ import sys
 import time
 from typing import Any, Iterator
 
-from host import process, throttle
+from host import process
 
 BLOCK = 1 << 20  # fits a cache, so that what is read is still there to be summed and written
 LEAST = 16 << 10
@@ -31,7 +31,6 @@ class CacheNeutralReader:
         self.step = min(BLOCK, max(LEAST, rate // 4 // LEAST * LEAST)) if rate else BLOCK
         self.behind: list[tuple[int, int]] = []
         self.buffer = bytearray(self.step)
-        self.way = throttle.shared()
         self.began = time.monotonic()
         self.read_bytes = 0
         self.held = (0, 0)  # the stretch that the buffer holds
@@ -76,7 +75,6 @@ class CacheNeutralReader:
                     return  # cut short meanwhile: the CRC will tell
                 got += count
             self.read_bytes += got
-            self.way.read(got)
             if ours[number]:
                 self.behind.append((at, got))
             if len(self.behind) > 1:  # one block behind, so that what is being read is left alone
