@@ -29,7 +29,7 @@ def serve(request: Dict[str, Any]) -> Dict[str, Any]:
     os.umask(0o077)
     try:
         return _OPERATIONS[request["op"]](request)
-    except folder.Refused as error:
+    except folder.JobRefused as error:
         return {"refused": {"rule": error.rule, "what": str(error)}}
     except OSError as error:
         return {"failed": {"errno": errno.errorcode.get(error.errno or 0, "?"), "what": str(error)}}
@@ -63,10 +63,10 @@ def launch(request: Dict[str, Any]) -> Dict[str, Any]:
             _clear(last)
         if last.get("survivors"):
             what = "%s is lost, but processes of it live: %s" % (names[-1], last["survivors"])
-            raise folder.Refused("survivors", what + "; cancel it first")
+            raise folder.JobRefused("survivors", what + "; cancel it first")
     doomed = capacity.ended_at_logout()
     if doomed is not None:
-        raise folder.Refused("detach", doomed)
+        raise folder.JobRefused("detach", doomed)
     number = len(names) + 1
     path = folder.folder(state, job if number == 1 else "%s-%d" % (job, number))
     whole = {"schema": "hostkit.job-spec/1", "attempt": number, "claimed_at": time.time(), "spec": spec}
@@ -151,10 +151,10 @@ def cancel(request: Dict[str, Any]) -> Dict[str, Any]:
     """End a job by its recorded identity: by its supervisor where that lives, else its group, else its strays."""
     path = _latest(request)
     found = _begun(path)
-    if found["state"] in folder.FINAL and not found.get("survivors"):
+    if found["state"] in folder.TERMINAL_STATES and not found.get("survivors"):
         return found
     if found["state"] == "unknown":
-        raise folder.Refused(
+        raise folder.JobRefused(
             "no-signal", "its state is unknown (%s), so nothing is signalled" % found["reason"]
         )
     folder.write(path, "cancel.json", {"by": str(request.get("by", "hostkit")), "at": time.time()})
@@ -195,7 +195,7 @@ def _end_group(who: Dict[str, Any], grace: float) -> bool:
 def _end_lost(path: str, who: Optional[Dict[str, Any]], grace: float, lived: bool) -> Dict[str, Any]:
     """End what lives of a job without supervisor, and write the status that it could not write."""
     before = folder.state(path)
-    if before["state"] in folder.FINAL and not before.get("survivors"):
+    if before["state"] in folder.TERMINAL_STATES and not before.get("survivors"):
         return before
     ended: List[Dict[str, Any]] = []
     if who is not None:
@@ -244,7 +244,7 @@ def install(request: Dict[str, Any]) -> Dict[str, Any]:
     for entry in request["files"]:
         data = sys.stdin.buffer.read(int(entry["size"]))
         if hashlib.sha256(data).hexdigest() != entry["sha256"]:
-            raise folder.Refused("damaged", "%s did not arrive whole" % entry["name"])
+            raise folder.JobRefused("damaged", "%s did not arrive whole" % entry["name"])
         target = os.path.join(dest, entry["name"])
         if process.read(target, int(entry["size"]) + 1) == data:
             kept.append(entry["name"])

@@ -12,7 +12,7 @@ import time
 from typing import Dict, List, Optional, Tuple
 
 from host import process
-from host.priority import Lever, lever
+from host.priority import Measure, measure
 
 _OURS = re.compile(
     r"hostkit-(?:[0-9a-f]{16}(?:-[0-9]+)?|copy)-([0-9]+)"
@@ -59,7 +59,7 @@ class ControlGroup:
         return True
 
     def enter(self) -> bool:
-        """Move this process in; a group that cannot be entered is no lever."""
+        """Move this process in; a group that cannot be entered is no measure."""
         return self.write("cgroup.procs", "0" if self.second else str(os.getpid()))
 
     def leave(self, home: str) -> bool:
@@ -88,7 +88,7 @@ def _clear_stale(parent: str) -> None:
             remove(os.path.join(parent, name))
 
 
-def memory_group(name: str, wanted: int) -> Tuple[ControlGroup, Lever]:
+def memory_group(name: str, wanted: int) -> Tuple[ControlGroup, Measure]:
     """Make a memory group with this limit, swap included, and say whether it holds."""
     group = ControlGroup("memory", name)
     knob = "memory.max" if group.second else "memory.limit_in_bytes"
@@ -101,11 +101,13 @@ def memory_group(name: str, wanted: int) -> Tuple[ControlGroup, Lever]:
     if not real:
         group.close()
         group.path = None
-    return group, lever("memory-cgroup", real, "%s/%s %d" % (group.path, knob, wanted) if real else group.why)
+    return group, measure(
+        "memory-cgroup", real, "%s/%s %d" % (group.path, knob, wanted) if real else group.why
+    )
 
 
-def cpu_group(name: str) -> Tuple[ControlGroup, Lever]:
-    """Make a cpu group of a fiftieth of the usual weight: the lever that works when a run has a group of its own.
+def cpu_group(name: str) -> Tuple[ControlGroup, Measure]:
+    """Make a cpu group of a fiftieth of the usual weight: the measure that works when a run has a group of its own.
 
     The smallest weight there is would leave a job on a busy machine without the time to start an interpreter.
     """
@@ -115,7 +117,7 @@ def cpu_group(name: str) -> Tuple[ControlGroup, Lever]:
     if not real:
         group.close()
         group.path = None
-    return group, lever("cpu-weight", real, "%s/%s %s" % (group.path, knob, value) if real else group.why)
+    return group, measure("cpu-weight", real, "%s/%s %s" % (group.path, knob, value) if real else group.why)
 
 
 def outer_group() -> Optional[str]:

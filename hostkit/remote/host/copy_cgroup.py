@@ -11,11 +11,11 @@ import os
 from typing import Iterator, Optional, Tuple
 
 from host import cgroups, process
-from host.priority import Lever, lever
+from host.priority import Measure, measure
 
 
 @contextlib.contextmanager
-def entered() -> Iterator[Lever]:
+def entered() -> Iterator[Measure]:
     """Have what is done inside, and all that it starts, in a group of its own; yields whether that was real.
 
     Raises nothing for want of a group. At an orderly end nothing is left, nor a process that somebody else has to reap:
@@ -29,11 +29,11 @@ def entered() -> Iterator[Lever]:
             lane.leave()
 
 
-def _enter() -> Tuple[Optional[_Lane], Lever]:
+def _enter() -> Tuple[Optional[_Lane], Measure]:
     before = cgroups.groups("cpu")
     for path, _ in before:  # with both versions mounted, ours may be in either
         if os.path.basename(path).startswith("hostkit-copy-"):
-            return None, lever("cpu-weight", True, "%s, of what started this" % path)
+            return None, measure("cpu-weight", True, "%s, of what started this" % path)
     group, found = cgroups.cpu_group("copy-%d" % os.getpid())
     if group.path is None:
         return None, found

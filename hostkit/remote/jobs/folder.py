@@ -21,12 +21,12 @@ from typing import Any, BinaryIO, Dict, List, Optional
 
 from host import process
 
-FINAL = ("done", "failed", "killed", "timeout", "cancelled", "memory", "lost")
+TERMINAL_STATES = ("done", "failed", "killed", "timeout", "cancelled", "memory", "lost")
 _NAME = re.compile(r"[0-9a-f]{16}(?:-[1-9][0-9]{0,5})?")
 MARKER = "HOSTKIT_JOB"
 
 
-class Refused(Exception):  # noqa: N818  (an answer, not a fault)
+class JobRefused(Exception):  # noqa: N818  (an answer, not a fault)
     """The request cannot be granted; `rule` says why in one word."""
 
     def __init__(self, rule: str, what: str) -> None:
@@ -50,7 +50,7 @@ def state_folder(asked: Optional[str]) -> str:
 def folder(state: str, job: str) -> str:
     """Return the folder of job `job`, whose name is checked: it may come from a person."""
     if not _NAME.fullmatch(job):
-        raise Refused(
+        raise JobRefused(
             "no-such-job", "%r is no job id (16 hexadecimal digits, and -N for a later attempt)" % job
         )
     return os.path.join(state, "jobs", job)
@@ -164,7 +164,7 @@ def document(path: str, name: str) -> Optional[Dict[str, Any]]:
     try:
         with open_regular(os.path.join(path, name)) as file:
             found = json.loads(file.read(4 << 20))
-    except (OSError, ValueError, RecursionError, Refused):
+    except (OSError, ValueError, RecursionError, JobRefused):
         return None
     return found if isinstance(found, dict) else None
 
@@ -178,11 +178,11 @@ def state(path: str) -> Dict[str, Any]:
             if claim_is_held(path):
                 return _told(name, {"path": path}, "running", "starting", ["the claim is being written"])
             return _told(name, {"path": path}, "unknown", "spec.json is not readable")
-        raise Refused("no-such-job", "there is no job %s here" % name)
+        raise JobRefused("no-such-job", "there is no job %s here" % name)
     who = document(path, "identity.json")
     status = document(path, "status.json")
     base = {"spec": spec, "identity": who, "sizes": _sizes(path), "path": path}
-    if status is not None and status.get("state") in FINAL:
+    if status is not None and status.get("state") in TERMINAL_STATES:
         return dict(base, job=name, **status)
     base.update(
         {key: value for key, value in (status or {}).items() if key not in ("state", "reason", "evidence")}
@@ -226,7 +226,7 @@ def _by_identity(path: str, name: str, base: Dict[str, Any], who: Dict[str, Any]
             ["supervisor %d has its recorded start" % who["supervisor"]["pid"]],
         )
     status = document(path, "status.json")  # written between our looks, by a supervisor that then ended
-    if status is not None and status.get("state") in FINAL:
+    if status is not None and status.get("state") in TERMINAL_STATES:
         return dict(base, job=name, **status)
     if supervisor == "rebooted":
         return _told(name, base, "lost", "the host was started anew while it ran", _boots(who))
@@ -275,7 +275,7 @@ def _sizes(path: str) -> Dict[str, int]:
 def tail(path: str, name: str, offset: int, limit: int) -> Dict[str, Any]:
     """Return bytes of `out` or `err` from `offset` (below zero: from the end), at most `limit`, and where they end."""
     if name not in ("out", "err"):
-        raise Refused("no-such-file", "a job writes out and err, not %r" % name)
+        raise JobRefused("no-such-file", "a job writes out and err, not %r" % name)
     try:
         with open_regular(os.path.join(path, name)) as file:
             size = os.fstat(file.fileno()).st_size
@@ -292,14 +292,14 @@ def result(path: str, name: str, offset: int, limit: int) -> Dict[str, Any]:
     root = os.path.realpath(os.path.join(path, "results"))
     target = os.path.realpath(os.path.join(root, name))
     if not target.startswith(root + os.sep):
-        raise Refused("no-such-file", "%r is not below results/" % name)
+        raise JobRefused("no-such-file", "%r is not below results/" % name)
     try:
         with open_regular(target) as file:
             size = os.fstat(file.fileno()).st_size
             file.seek(offset)
             return {"data": file.read(limit), "size": size, "mtime_ns": os.fstat(file.fileno()).st_mtime_ns}
     except (FileNotFoundError, IsADirectoryError):
-        raise Refused("no-such-file", "the job made no %r" % name) from None
+        raise JobRefused("no-such-file", "the job made no %r" % name) from None
 
 
 def open_regular(path: str) -> BinaryIO:
@@ -307,7 +307,7 @@ def open_regular(path: str) -> BinaryIO:
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise Refused("no-such-file", "%s is not a regular file" % path)
+        raise JobRefused("no-such-file", "%s is not a regular file" % path)
     return os.fdopen(descriptor, "rb")
 
 

@@ -1,4 +1,4 @@
-"""What keeps a job out of a live run's way: each lever pulled, read back, and reported as real or not.
+"""What keeps a job out of a live run's way: each measure applied, read back, and reported with whether it holds.
 
 Travels to hosts: standard library only, Python 3.8+.
 """
@@ -11,7 +11,7 @@ import time
 from typing import Any, Dict, List, Tuple
 
 from host import priority, process
-from host.priority import Lever, lever
+from host.priority import Measure, measure
 
 _STACKS = (
     256 << 20
@@ -27,49 +27,49 @@ HIDDEN_GPUS = {
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
 
-def environment(limits: Dict[str, Any], hide_gpus: bool) -> Tuple[Dict[str, str], List[Lever]]:
-    """Return the variables that hide GPUs and bound thread pools, and the levers that they are."""
+def environment(limits: Dict[str, Any], hide_gpus: bool) -> Tuple[Dict[str, str], List[Measure]]:
+    """Return the variables that hide GPUs and bound thread pools, and the measures that they are."""
     found: Dict[str, str] = {}
-    levers = []
+    measures = []
     if hide_gpus:
         found.update(HIDDEN_GPUS)
-        levers.append(lever("gpus-hidden", True, "by environment: " + ", ".join(sorted(HIDDEN_GPUS))))
+        measures.append(measure("gpus-hidden", True, "by environment: " + ", ".join(sorted(HIDDEN_GPUS))))
     if limits.get("cpus"):
         found.update({name: str(limits["cpus"]) for name in _THREADS})
-        levers.append(lever("threads", True, "thread pools of %d by environment" % limits["cpus"]))
-    return found, levers
+        measures.append(measure("threads", True, "thread pools of %d by environment" % limits["cpus"]))
+    return found, measures
 
 
-def pull(limits: Dict[str, Any], memory_group: bool) -> List[Lever]:
-    """Pull all levers on this process, which is about to become the payload; those that slow it down come last."""
-    levers = [priority.io_class(), _first_to_die()]
+def apply(limits: Dict[str, Any], memory_group: bool) -> List[Measure]:
+    """Apply all measures to this process, which is about to become the payload; those that slow it down come last."""
+    measures = [priority.io_class(), _first_to_die()]
     if limits.get("cpus"):
-        levers.append(_affinity(int(limits["cpus"])))
+        measures.append(_affinity(int(limits["cpus"])))
     if limits.get("memory_bytes") and not memory_group:
-        levers.append(_data_limit(int(limits["memory_bytes"])))
-    return [*levers, priority.nice(), priority.autogroup()]
+        measures.append(_data_limit(int(limits["memory_bytes"])))
+    return [*measures, priority.nice(), priority.autogroup()]
 
 
-def _first_to_die() -> Lever:
+def _first_to_die() -> Measure:
     try:
         with open("/proc/self/oom_score_adj", "w") as file:
             file.write("1000")
     except OSError as error:
-        return lever("oom-first", False, os.strerror(error.errno or 0))
+        return measure("oom-first", False, os.strerror(error.errno or 0))
     real = (process.read("/proc/self/oom_score_adj") or b"").strip() == b"1000"
-    return lever("oom-first", real, "oom_score_adj 1000")
+    return measure("oom-first", real, "oom_score_adj 1000")
 
 
-def _affinity(count: int) -> Lever:
+def _affinity(count: int) -> Measure:
     allowed = sorted(os.sched_getaffinity(0))
     if count >= len(allowed):
-        return lever("cpus", True, "%d CPUs, all that are allowed here" % len(allowed))
+        return measure("cpus", True, "%d CPUs, all that are allowed here" % len(allowed))
     chosen = set(_idlest(allowed)[:count])
     try:
         os.sched_setaffinity(0, chosen)
     except OSError as error:
-        return lever("cpus", False, os.strerror(error.errno or 0))
-    return lever("cpus", os.sched_getaffinity(0) == chosen, "CPUs " + ",".join(map(str, sorted(chosen))))
+        return measure("cpus", False, os.strerror(error.errno or 0))
+    return measure("cpus", os.sched_getaffinity(0) == chosen, "CPUs " + ",".join(map(str, sorted(chosen))))
 
 
 def _idlest(allowed: List[int]) -> List[int]:
@@ -89,12 +89,12 @@ def _idlest(allowed: List[int]) -> List[int]:
     return sorted(allowed, key=lambda cpu: (before.get(cpu, 0) - after.get(cpu, 0), -cpu))
 
 
-def _data_limit(wanted: int) -> Lever:
+def _data_limit(wanted: int) -> Measure:
     """Bound private writable memory; never the address space, which mapped weights need (RLIMIT_AS breaks them)."""
     hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
     bound = wanted + _STACKS if hard == resource.RLIM_INFINITY else min(wanted + _STACKS, hard)
     try:
         resource.setrlimit(resource.RLIMIT_DATA, (bound, bound))
     except (OSError, ValueError) as error:
-        return lever("memory-rlimit", False, str(error))
-    return lever("memory-rlimit", True, "RLIMIT_DATA %d" % bound)
+        return measure("memory-rlimit", False, str(error))
+    return measure("memory-rlimit", True, "RLIMIT_DATA %d" % bound)

@@ -24,7 +24,7 @@ def become(
     supervisor: int,
     writer: int,
 ) -> NoReturn:
-    """Exec the payload; tell on `writer` (closed by the exec) which levers were real, or what went wrong."""
+    """Exec the payload; tell on `writer` (closed by the exec) which measures were applied, or what went wrong."""
     what = spec["argv"][0]
     try:
         os.setsid()
@@ -34,11 +34,11 @@ def become(
         limits = spec.get("limits") or {}
         entered: Dict[str, bool] = {}
         _enter(groups, "memory", entered)
-        levers = isolation.pull(limits, entered.get("memory", False))
+        measures = isolation.apply(limits, entered.get("memory", False))
         _enter(groups, "cpu", entered)  # the slow lane last
         variables, more = isolation.environment(limits, bool(spec.get("hide_gpus", True)))
         why = "PR_SET_PDEATHSIG" if leashed else "no prctl here"
-        more.append(priority.lever("dies-with-supervisor", leashed, why))
+        more.append(priority.measure("dies-with-supervisor", leashed, why))
         what = spec.get("cwd") or path
         os.chdir(what)
         for number, name in ((0, "/dev/null"), (1, "out"), (2, "err")):
@@ -46,7 +46,7 @@ def become(
             os.dup2(os.open(os.path.join(path, name), flags, 0o600), number)
         what = spec["argv"][0]
         env = environment(path, spec, variables)
-        _say(writer, {"levers": levers + more, "entered": entered})
+        _say(writer, {"levers": measures + more, "entered": entered})
         _default_signals()
         os.execvpe(what, spec["argv"], env)  # noqa: S606  (an argv, no shell, as wanted)
     except OSError as error:
@@ -62,7 +62,7 @@ def _enter(groups: Dict[str, Optional[cgroups.ControlGroup]], name: str, entered
         entered[name] = group.enter()
 
 
-def environment(path: str, spec: Dict[str, Any], levers: Dict[str, str]) -> Dict[str, str]:
+def environment(path: str, spec: Dict[str, Any], measures: Dict[str, str]) -> Dict[str, str]:
     """Return the payload's variables: few, the same from every login; never what an ssh session leaked in."""
     env = {"PATH": _PATH, "LC_ALL": "C.UTF-8", "LANG": "C.UTF-8", "PYTHONUNBUFFERED": "1"}
     try:
@@ -74,7 +74,7 @@ def environment(path: str, spec: Dict[str, Any], levers: Dict[str, str]) -> Dict
         env["HOME"] = path
     env.update({str(key): str(value) for key, value in (spec.get("env") or {}).items()})
     env.update(
-        {key: value for key, value in levers.items() if not key.endswith("_THREADS") or key not in env}
+        {key: value for key, value in measures.items() if not key.endswith("_THREADS") or key not in env}
     )
     env[folder.MARKER] = os.path.realpath(path)
     env["HOSTKIT_RESULTS"] = os.path.join(path, "results")

@@ -30,7 +30,7 @@ class Watch:
         self.spec = spec
         self.limits: Dict[str, Any] = spec.get("limits") or {}
         self.memory: int = int(self.limits.get("memory_bytes") or 0)
-        self.levers: List[priority.Lever] = []
+        self.measures: List[priority.Measure] = []
         self.payload = 0
         self.started = time.time()
         self.clock = time.monotonic()
@@ -77,9 +77,9 @@ class Watch:
         name = "%s-%d" % (os.path.basename(self.path), os.getpid())  # state folders may share a kernel
         if self.memory:
             self.memory_group, found = cgroups.memory_group(name, self.memory)
-            self.levers.append(found)
+            self.measures.append(found)
         self.cpu_group, found = cgroups.cpu_group(name)
-        self.levers.append(found)
+        self.measures.append(found)
 
     def _start(self, ours: Tuple[int, int]) -> Optional[Dict[str, Any]]:
         """Fork and exec the payload; return why not, or None when it runs."""
@@ -95,7 +95,7 @@ class Watch:
         with os.fdopen(reader, "rb") as file:
             lines = [json.loads(line) for line in file.read().splitlines()]
         for line in lines:
-            self.levers += line.get("levers", [])
+            self.measures += line.get("levers", [])
             for controller, entered in line.get("entered", {}).items():
                 if not entered:
                     self._unreal(
@@ -133,8 +133,8 @@ class Watch:
     def _watch(self) -> None:
         by_watchdog = bool(self.memory) and not self._real("memory-cgroup")
         if by_watchdog:
-            self.levers.append(
-                priority.lever("memory-watchdog", True, "resident memory of the group, four looks a second")
+            self.measures.append(
+                priority.measure("memory-watchdog", True, "resident memory of the group, four looks a second")
             )
             folder.write(self.path, "status.json", self._status({"state": "running"}))
         wall = self.limits.get("wall_seconds")
@@ -289,10 +289,10 @@ class Watch:
         return len(seen)
 
     def _real(self, name: str) -> bool:
-        return any(found["name"] == name and found["real"] for found in self.levers)
+        return any(found["name"] == name and found["real"] for found in self.measures)
 
     def _unreal(self, name: str, why: str) -> None:
-        for found in self.levers:
+        for found in self.measures:
             if found["name"] == name:
                 found.update(real=False, detail=why)
 
@@ -304,7 +304,7 @@ class Watch:
             "signal": None,
             "reason": None,
             "evidence": [],
-            "levers": self.levers,
+            "levers": self.measures,
             "groups": [group.path for group in (self.memory_group, self.cpu_group) if group and group.path],
             "limits": self.limits,
             "started_at": self.started,
