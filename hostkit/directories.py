@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import platformdirs
@@ -24,25 +23,9 @@ def data_directory(*, create: bool = True) -> Path:
     return _private(path) if create else path
 
 
-def cache_directory() -> Path:
-    """Return the folder of what may be deleted at any time (`~/.cache/hostkit`), created."""
-    return _private(platformdirs.user_cache_path(_NAME, appauthor=False))
-
-
 def config_directory() -> Path:
     """Return the folder of the user's own files (`~/.config/hostkit`); it is read, so not created."""
     return platformdirs.user_config_path(_NAME, appauthor=False)
-
-
-def runtime_directory() -> Path:
-    """Return the folder of sockets and locks (`$XDG_RUNTIME_DIR/hostkit`), created; else one in the cache.
-
-    A login without a session (cron) has no runtime directory, and a shared /tmp is no place for sockets.
-    """
-    base = os.environ.get("XDG_RUNTIME_DIR", "")
-    if base.startswith("/") and os.access(base, os.W_OK | os.X_OK):
-        return _private(Path(base) / _NAME)
-    return _private(cache_directory() / "run")
 
 
 def _private(path: Path) -> Path:

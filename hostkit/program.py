@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 from hostkit import __version__
 from hostkit.errors import UsageError
-from hostkit.sanitize import harmless
+from hostkit.sanitize import sanitize
 from hostkit.tasks.command import DRY_RUN, SHARED, Command, Flag, print_document
 
 INTERRUPTED = 130
@@ -152,7 +152,7 @@ def _refuse(error: UsageError, argv: list[str]) -> int:
     if any(word == "--json" or re.fullmatch("-[a-z]*j[a-z]*", word) for word in argv):
         print_document(error.document())
     elif sys.stderr is not None:
-        sys.stderr.write(f"hostkit: {harmless(str(error))}\n")
+        sys.stderr.write(f"hostkit: {sanitize(str(error))}\n")
     return error.exit_code
 
 

@@ -1,4 +1,4 @@
-"""Text from elsewhere made harmless: nothing in it moves a cursor, hides a word or turns the reading direction.
+"""Text from elsewhere, sanitized: nothing in it moves a cursor, hides a word or turns the reading direction.
 
 The one place that does it. Names of files, argvs, logs and errors of hosts are data, and whoever can write
 one of them must not be able to write on the screen of the person who looks.
@@ -17,7 +17,7 @@ _CONTROLS = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f-\x9f{_DIRECTIONS}]")
 _CONTROLS_BUT_RETURNS = re.compile(rf"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f{_DIRECTIONS}]")
 
 
-def harmless(text: str) -> str:
+def sanitize(text: str) -> str:
     """Return text as it may be shown: newlines and tabs stay, every other control character is U+FFFD."""
     return _CONTROLS.sub("\ufffd", _ESCAPES.sub("", text))
 

@@ -7,14 +7,14 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from hostkit.sanitize import harmless
+from hostkit.sanitize import sanitize
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.segment import Segment
     from rich.text import Text
 
-__all__ = ["console", "harmless", "harmless_document", "remote"]
+__all__ = ["console", "remote", "sanitize", "sanitize_document"]
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -36,14 +36,14 @@ def console(*, stderr: bool = False) -> Console:
     return Plain(stderr=stderr, markup=False, emoji=False, highlight=False, soft_wrap=False, width=width)
 
 
-def harmless_document(value: Any) -> Any:
-    """Return a document with every text in it made harmless: keys too, since metrics are named by whoever made them."""
+def sanitize_document(value: Any) -> Any:
+    """Return a document with every text in it sanitized: keys too, since metrics are named by whoever made them."""
     if isinstance(value, str):
-        return harmless(value)
+        return sanitize(value)
     if isinstance(value, dict):
-        return {harmless_document(key): harmless_document(item) for key, item in value.items()}
+        return {sanitize_document(key): sanitize_document(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [harmless_document(item) for item in value]
+        return [sanitize_document(item) for item in value]
     return value
 
 
@@ -51,4 +51,4 @@ def remote(text: str, style: str = "") -> Text:
     """Return remote text as a rich Text: nothing in it is markup."""
     from rich.text import Text
 
-    return Text(harmless(text), style=style)
+    return Text(sanitize(text), style=style)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hostkit.evals.compare import FEW_PROMPTS
-from hostkit.report.console import harmless_document, remote
+from hostkit.report.console import remote, sanitize_document
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,7 +22,7 @@ def show(document: dict[str, Any], console: Console) -> None:
     """Print a `hostkit.eval-latest/1` document."""
     from rich.text import Text
 
-    document = harmless_document(document)
+    document = sanitize_document(document)
     result, checkpoint = document["result"], document["checkpoint"]
     settings, coverage = result["settings"], result["coverage"]
     console.print()

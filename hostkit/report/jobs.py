@@ -1,13 +1,13 @@
-"""Jobs for a person: the list, one job's end of output, how one ended; all remote text made harmless."""
+"""Jobs for a person: the list, one job's end of output, how one ended; all remote text sanitized."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from hostkit.report.console import harmless
+from hostkit.formatting import age, moment
+from hostkit.report.console import sanitize
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -33,23 +33,24 @@ def show_jobs(console: Console, jobs: Sequence[JobState], unreachable: dict[str,
         for heading in ("host", "job", "what", "state", "started (UTC)", "took"):
             table.add_column(heading, no_wrap=heading != "what", overflow="fold")
         for job in jobs:
+            began = job.started_at or job.claimed_at
             name = f"{job.spec.kind} {job.spec.name}" if job.spec else "?"
             table.add_row(
                 job.host,
-                Text(harmless(job.job)),
-                Text(harmless(name)),
+                Text(sanitize(job.job)),
+                Text(sanitize(name)),
                 Text(job.state, style=_STYLES.get(job.state, "red")),
-                moment(job.started_at or job.claimed_at),
+                moment(began) if began is not None else "?",
                 took(job),
             )
         console.print(table)
         for job in jobs:
             if job.reason and job.state not in ("done", "running"):
-                console.print(Text(f"{harmless(job.job)}: {harmless(job.reason)}", style="dim"))
+                console.print(Text(f"{sanitize(job.job)}: {sanitize(job.reason)}", style="dim"))
     elif not unreachable:
         console.print("no jobs")
     for host, why in unreachable.items():
-        console.print(Text(f"{host}: not known, {harmless(why)}", style="magenta"))
+        console.print(Text(f"{host}: not known, {sanitize(why)}", style="magenta"))
 
 
 def show_job(console: Console, job: JobState) -> None:
@@ -59,14 +60,14 @@ def show_job(console: Console, job: JobState) -> None:
     style = _STYLES.get(job.state, "red")
     console.print(
         Text.assemble(
-            f"job {harmless(job.job)} on {job.host}: ", (job.state, style), f", {harmless(job.reason or '')}"
+            f"job {sanitize(job.job)} on {job.host}: ", (job.state, style), f", {sanitize(job.reason or '')}"
         )
     )
     for line in job.evidence:
-        console.print(Text(f"  {harmless(line)}"))
+        console.print(Text(f"  {sanitize(line)}"))
     measures = job.isolation_measures
-    applied = [harmless(measure.name) for measure in measures if measure.applied]
-    missing = [harmless(f"{measure.name} ({measure.detail})") for measure in measures if not measure.applied]
+    applied = [sanitize(measure.name) for measure in measures if measure.applied]
+    missing = [sanitize(f"{measure.name} ({measure.detail})") for measure in measures if not measure.applied]
     if applied:
         text = f"  isolation: {', '.join(applied)}" + (
             f"; not applied: {', '.join(missing)}" if missing else ""
@@ -82,12 +83,7 @@ def show_log(console: Console, job: JobState, lines: list[str], cut: bool) -> No
     if cut:
         console.print(Text("…", style="dim"))
     for line in lines:
-        console.print(Text(harmless(line)), soft_wrap=True)
-
-
-def moment(at: float | None) -> str:
-    """Return a time in UTC; `?` when it is not known."""
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S") if at is not None else "?"
+        console.print(Text(sanitize(line)), soft_wrap=True)
 
 
 def took(job: JobState) -> str:
@@ -95,9 +91,4 @@ def took(job: JobState) -> str:
     seconds = job.wall_seconds if job.ended_at is not None else None
     if seconds is None and job.state == "running" and job.started_at is not None:
         seconds = max(0.0, time.time() - job.started_at)
-    if seconds is None:
-        return "?"
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, hours = int(seconds // 60), int(seconds // 3600)
-    return f"{minutes} min {int(seconds % 60)} s" if hours == 0 else f"{hours} h {minutes % 60} min"
+    return "?" if seconds is None else age(seconds)

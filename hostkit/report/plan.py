@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hostkit.formatting import age, size
-from hostkit.report.console import harmless_document, remote
+from hostkit.report.console import remote, sanitize_document
 from hostkit.sanitize import one_line
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ def show(document: dict[str, Any], console: Console) -> None:
     """Print a `hostkit.plan/1` document."""
     from rich.text import Text
 
-    document = harmless_document(document)
+    document = sanitize_document(document)
     console.print(Text.assemble(("plan: ", "bold"), remote(one_line(document["title"]))))
     for step in document["steps"]:
         console.print(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from hostkit.formatting import age, moment, rate, size
 from hostkit.liveness.verdict import Verdict
-from hostkit.report.console import harmless
+from hostkit.report.console import sanitize
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -52,11 +52,11 @@ def _log(console: Console, status: TrainStatus) -> None:
 
     count = len(status.log.lines)
     title = (
-        f"the last {f'{count} lines' if count > 1 else 'line'} of {harmless(status.log.path or 'the log')}"
+        f"the last {f'{count} lines' if count > 1 else 'line'} of {sanitize(status.log.path or 'the log')}"
     )
     console.print(Rule(Text(title), style="dim", align="left"))
     for line in status.log.lines:
-        text = Text(harmless(line), style="dim")
+        text = Text(sanitize(line), style="dim")
         if console.is_terminal:
             console.print(text, no_wrap=True, overflow="ellipsis")
         else:
@@ -87,7 +87,7 @@ def _row(label: str, text: str, *, mark: str = "", style: str = "") -> Renderabl
     table = Table.grid(padding=(0, 1))
     table.add_column(width=12, justify="right", style="dim", no_wrap=True)
     table.add_column(overflow="fold")
-    table.add_row(Text(mark or label), Text(harmless(text), style=style))
+    table.add_row(Text(mark or label), Text(sanitize(text), style=style))
     return table
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from hostkit.report.console import console, harmless
+from hostkit.report.console import console, sanitize
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -70,4 +70,4 @@ class StepBoard:
 
 def _words(step: Step) -> str:
     took = f" ({step.seconds:.1f} s)" if step.seconds is not None and step.seconds >= 0.1 else ""
-    return harmless(step.words) + took
+    return sanitize(step.words) + took

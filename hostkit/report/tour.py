@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from hostkit.report.console import harmless
+from hostkit.report.console import sanitize
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -51,14 +51,14 @@ class Narrator:
             return
         if self._console.is_terminal:
             with self._console.status(what) as status:
-                yield lambda how_far: status.update(f"{what}: {harmless(how_far)}")
+                yield lambda how_far: status.update(f"{what}: {sanitize(how_far)}")
         else:
 
             def line(how_far: str) -> None:
                 nonlocal last
                 if time.monotonic() - last >= _LINE:
                     last = time.monotonic()
-                    self._console.print(f"    {what}: {harmless(how_far)}", soft_wrap=True)
+                    self._console.print(f"    {what}: {sanitize(how_far)}", soft_wrap=True)
 
             yield line
         self._console.print(_tick(True, what, f"{time.monotonic() - began:.0f} s"))
@@ -90,4 +90,4 @@ def _tick(passed: bool, what: str, found: str) -> Any:
     from rich.text import Text
 
     mark = ("✓ ", "green") if passed else ("✗ ", "bold red")
-    return Text.assemble(mark, f"{what} ", (f"({harmless(found)})", "dim"))
+    return Text.assemble(mark, f"{what} ", (f"({sanitize(found)})", "dim"))

@@ -96,6 +96,6 @@ def failure(exit: int, said: str, *, source: str, destination: str) -> HostkitEr
 
 
 def last_lines(said: str) -> str:
-    """Return the last lines that say something, harmless and on one line."""
+    """Return the last lines that say something, sanitized and on one line."""
     lines = [one_line(line).strip() for line in said.splitlines()]
     return "; ".join([line for line in lines if line][-3:])[-400:]

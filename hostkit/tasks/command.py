@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hostkit.errors import CannotCreateError, HostkitError, Interrupted
-from hostkit.sanitize import harmless
+from hostkit.sanitize import sanitize
 from hostkit.strictjson import dumps
 from hostkit.tasks.session import Session
 from hostkit.tasks.streams import harden_streams, reader_gone, silence_stdout
@@ -191,7 +191,7 @@ def _fail(error: HostkitError, flags: dict[str, Any]) -> int:
     if flags["json"]:
         print_document(error.document())
     else:
-        print(f"hostkit: {harmless(str(error))}", file=sys.stderr)  # noqa: T201
+        print(f"hostkit: {sanitize(str(error))}", file=sys.stderr)  # noqa: T201
     return error.exit_code
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hostkit.errors import UsageError
-from hostkit.sanitize import harmless
+from hostkit.sanitize import sanitize
 
 if TYPE_CHECKING:
     from hostkit.inventory import Inventory
@@ -73,7 +73,7 @@ class Session:
     def say(self, text: str) -> None:
         """Tell the person waiting what goes on, on stderr."""
         if not self.quiet and sys.stderr is not None:
-            print(harmless(text), file=sys.stderr, flush=True)  # noqa: T201
+            print(sanitize(text), file=sys.stderr, flush=True)  # noqa: T201
 
     def close(self) -> None:
         if "connections" in self.__dict__:

@@ -17,8 +17,6 @@ from hostkit.errors import CannotCreateError
     [
         ("XDG_STATE_HOME", directories.state_directory),
         ("XDG_DATA_HOME", directories.data_directory),
-        ("XDG_CACHE_HOME", directories.cache_directory),
-        ("XDG_RUNTIME_DIR", directories.runtime_directory),
     ],
 )
 def test_a_folder_is_made_for_its_owner_alone(
@@ -28,14 +26,6 @@ def test_a_folder_is_made_for_its_owner_alone(
     (tmp_path / "hostkit").mkdir(mode=0o755)
     assert function() == tmp_path / "hostkit"
     assert stat.S_IMODE((tmp_path / "hostkit").stat().st_mode) == 0o700
-
-
-def test_without_a_session_the_runtime_folder_is_in_the_cache(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert directories.runtime_directory() == tmp_path / "hostkit" / "run"
 
 
 def test_a_folder_that_cannot_be_made_is_an_error_with_a_hint(
