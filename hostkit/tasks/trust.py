@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 @command(
     "host-trust",
     help={
-        "host": "inventory name of the hop whose key is to be trusted",
+        "host": "inventory name of the host whose key to trust",
         "fingerprint": "SHA256:… as read on the machine itself (ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub)",
     },
     examples=(
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     acts=True,
 )
 def host_trust(session: Session, host: str, fingerprint: str) -> Outcome:
-    """Trust a host's key, if the key that it offers has the fingerprint that you read on the machine itself.
+    """Trust a host key whose fingerprint you read on the machine itself.
 
-    The hops before it are verified as always. The key is written to hostkit's own known_hosts, never to yours.
+    The hops before it are verified as always. The key is added to hostkit's own known_hosts, never to yours.
     """
     from hostkit.transport.host_trust import accept
 
@@ -50,9 +50,9 @@ def _show(console: Console, document: dict[str, Any]) -> None:
     from rich.text import Text
 
     if document["was_trusted"]:
-        said = "was trusted already"
+        state = "already trusted"
     elif document["written"]:
-        said = f"is trusted from now on ({document['file']})"
+        state = f"trusted (added to {document['file']})"
     else:
-        said = f"would be trusted (dry run; nothing was written to {document['file']})"
-    console.print(Text(f"{document['host']}: {document['kind']} {document['fingerprint']} {said}"))
+        state = f"would be trusted (dry run; {document['file']} is unchanged)"
+    console.print(Text(f"{document['host']}: {document['kind']} {document['fingerprint']} {state}"))
