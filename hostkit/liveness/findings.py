@@ -51,24 +51,24 @@ def _clocks(observation: Observation) -> Iterator[Finding]:
                 kind="clock-skew",
                 severity=1,
                 text=f"clock skew: the host's clock is {age(abs(ahead))} {way} this machine's; "
-                "ages here are by the host's own clock",
-                advice="see which of the two is wrong: `timedatectl` on both",
+                "ages shown are by the host's clock",
+                advice="run `timedatectl` on both machines to find the wrong one",
             )
     if clock.kernel is not None and abs(clock.kernel - clock.wall) > SKEW:
         yield Finding(
             kind="clock-skew",
             severity=1,
-            text=f"clock skew: programs on the host are told {moment(clock.wall)}, "
+            text=f"clock skew: programs on the host see {moment(clock.wall)}, "
             f"its kernel dates files {moment(clock.kernel)}",
-            advice="look for libfaketime (LD_PRELOAD, /etc/ld.so.preload) on the host",
+            advice="check for libfaketime (LD_PRELOAD, /etc/ld.so.preload) on the host",
         )
     log_age = observation.log_age
     if log_age is not None and log_age < -SKEW:
         yield Finding(
             kind="clock-skew",
             severity=1,
-            text=f"clock skew: the log is dated {age(-log_age)} in the future, so its age says nothing",
-            advice="was the host's clock set back, or the file touched? compare `date` with `stat` of the log there",
+            text=f"clock skew: the log is dated {age(-log_age)} in the future, so its age is unknown",
+            advice="was the host's clock set back, or the file touched? Compare `date` with `stat` of the log there",
         )
     newest = observation.progress.newest
     if newest is not None and newest.age is not None and newest.age < -SKEW:
@@ -94,7 +94,7 @@ def _log(observation: Observation) -> Iterator[Finding]:
         yield Finding(
             kind="log-rotated",
             severity=1,
-            text=f"the log {log.path} was {what} while the process goes on writing it; it was read through the process",
+            text=f"the log {log.path} was {what} while the process still writes it; it was read through the process",
             advice="rotate with copytruncate, or have the trainer open its log anew; a deleted log is lost at its end",
         )
     newer = [one for one in log.others if log.mtime is None or one.mtime > log.mtime + 60]
@@ -113,8 +113,8 @@ def _pidfile(observation: Observation) -> Iterator[Finding]:
         yield Finding(
             kind="pidfile-invalid",
             severity=1,
-            text=f"the pidfile {pidfile.path} names no process of the run: {pidfile.reason}",
-            advice="declare the run's script or module in the inventory instead; they need no file",
+            text=f"the pidfile {pidfile.path} does not name the run: {pidfile.reason}",
+            advice="declare process.script or process.module instead; they need no file",
         )
 
 
@@ -173,7 +173,7 @@ def _overdue(observation: Observation) -> Iterator[Finding]:
         severity=1,
         text=f"save overdue: step {first} was due{why}, and {has}"
         + (f"; step {half[0].step} is incomplete ({half[0].reason})" if half else ""),
-        advice="look for an error of the save in the log, and at the room under " + checkpoints.root,
+        advice="look for a save error in the log, and check free space under " + checkpoints.root,
     )
 
 
@@ -195,8 +195,8 @@ def _room(observation: Observation) -> Iterator[Finding]:
         yield Finding(
             kind="save-will-not-fit",
             severity=2,
-            text=f"the next save will not fit: it needs {size(sizes[0])}, {size(free)} are free under {saves.root}",
-            advice="make room there before the next save: move old checkpoints away (hostkit removes nothing)",
+            text=f"the next save will not fit: it needs {size(sizes[0])}, and {size(free)} is free under {saves.root}",
+            advice="free space before the next save: move old checkpoints away (hostkit removes nothing)",
         )
     if saves.space.files and saves.space.files_free < INODES:
         yield Finding(
@@ -215,7 +215,7 @@ def _gpus(observation: Observation) -> Iterator[Finding]:
         yield Finding(
             kind="gpu-lost",
             severity=2,
-            text="GPU lost: " + ", ".join(map(str, lost)) + " declared, and nvidia-smi does not list it",
+            text="GPU lost: " + ", ".join(map(str, lost)) + " declared, but not listed by nvidia-smi",
             advice="look for Xid lines in the kernel log (`dmesg`) of the physical host",
         )
 
@@ -238,11 +238,11 @@ def _restarted(observation: Observation) -> Iterator[Finding]:
     gone, come = [w for w in last.argv if w not in main.argv], [w for w in main.argv if w not in last.argv]
     difference = "with the same arguments"
     if gone or come:
-        difference = f"arguments gone: {' '.join(gone) or 'none'}; new: {' '.join(come) or 'none'}"
+        difference = f"arguments removed: {' '.join(gone) or 'none'}; added: {' '.join(come) or 'none'}"
     began = age(observation.reading.age(main))
     yield Finding(
         kind="restarted",
         severity=1,
-        text=f"RESTARTED: process {last.identity.pid} is now {main.pid}, begun {began} ago, {difference}",
-        advice="find out what ended the earlier attempt; checkpoints above the live step are left over from it",
+        text=f"RESTARTED: process {last.identity.pid} is now {main.pid}, started {began} ago, {difference}",
+        advice="find out what ended the earlier attempt; checkpoints above the live step are from it",
     )

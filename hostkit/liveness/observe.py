@@ -106,12 +106,15 @@ def _ask_host(
         failure = failure_of(connections, route, error, deadline)
         return {run: _without_reading(inventory, run, past, failure) for run, past in pasts.items()}
     observed: dict[str, Observed] = {}
+    failures: dict[str, Failure] = {}
     for run, past in pasts.items():
         try:
             reading = reading_of(reply, run, host=host)
         except DataError as error:
-            failure = failure_of(connections, route, error, deadline)
-            observed[run] = _without_reading(inventory, run, past, failure)
+            message = str(error)  # often the same for all: then what lies behind it is asked once
+            if message not in failures:
+                failures[message] = failure_of(connections, route, error, deadline)
+            observed[run] = _without_reading(inventory, run, past, failures[message])
             continue
         judgement = judge(
             inventory.runs[run], reading, past, here=(began + ended) / 2, here_within=(ended - began) / 2

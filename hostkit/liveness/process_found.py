@@ -38,7 +38,7 @@ def _movement(observation: Observation, main: ProcessFacts) -> _Movement:
     ]
     for old, what in dated:
         if old < -SKEW:
-            undated.append(f"{what} is dated {age(-old)} in the future: its freshness is unknown")
+            undated.append(f"{what} is dated {age(-old)} in the future: its age is unknown")
         elif old <= life + 1:
             signs.append((max(0.0, old), what))
     earlier = list(observation.past.of_process(reading.identity(main), reading.clock.boot))
@@ -60,9 +60,9 @@ def with_process(observation: Observation, group: Group) -> tuple[Verdict, tuple
     how = {
         "argv": "",
         "pidfile": " (by its pidfile)",
-        "record": " (its title has changed; known by number, start and program)",
+        "record": " (its title has changed; known by pid, start time and program)",
     }
-    lives = f"process {main.pid} on {observation.run.host} lives, begun {age(life)} ago{how[main.how]}"
+    lives = f"process {main.pid} on {observation.run.host} is alive, started {age(life)} ago{how[main.how]}"
     stepless = observation.log.step is None
     stopped = [one for one in group.all if one.stopped and one.role != "helper"]
     if observation.log.diverged and not stepless:
@@ -71,7 +71,7 @@ def with_process(observation: Observation, group: Group) -> tuple[Verdict, tuple
             lives,
             *_moves(move, limits.stall),
         )
-    count = f"{group.workers} of {group.expected} workers live"
+    count = f"{group.workers} of {group.expected} workers are alive"
     if group.expected and group.workers < group.expected and (life > WORKERS_COME or not stepless):
         lost = f"{count}" + (f", {_zombies(group)} zombie children" if _zombies(group) else "")
         return Verdict.DEGRADED, (lost, lives, *_moves(move, limits.stall))
@@ -80,11 +80,11 @@ def with_process(observation: Observation, group: Group) -> tuple[Verdict, tuple
         who = ", ".join(str(one.pid) for one in stopped)
         how_it_stopped = "traced" if stopped[0].state == "t" else "stopped"
         return Verdict.STALLED, (
-            f"process {who} is {how_it_stopped} (state {stopped[0].state}): it does nothing until continued",
+            f"process {who} is {how_it_stopped} (state {stopped[0].state}): it does nothing until SIGCONT",
             lives,
         )
     if move.undated and (move.age is None or move.age > limits.stall):
-        return Verdict.UNKNOWN, (*move.undated, lives, "no other sign of movement; look again in a minute")
+        return Verdict.UNKNOWN, (*move.undated, lives, "no other sign of progress; ask again in a minute")
     if stepless and life <= limits.startup and observation.log.loss is None:
         return Verdict.STARTING, (
             lives,
@@ -98,7 +98,7 @@ def with_process(observation: Observation, group: Group) -> tuple[Verdict, tuple
             *workers,
         )
     if move.age is None and _blind(observation):
-        return Verdict.UNKNOWN, (lives, f"nothing shows whether it moves: {_blind(observation)}")
+        return Verdict.UNKNOWN, (lives, f"nothing shows whether it is progressing: {_blind(observation)}")
     if move.age is None or move.age > limits.stall:
         old = life if move.age is None else move.age
         return Verdict.STALLED, (

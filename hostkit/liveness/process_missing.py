@@ -28,13 +28,13 @@ def without_process(observation: Observation) -> tuple[Verdict, tuple[str, ...]]
     if observation.log_age is None and newest is None:
         where = [text for text in (facts.log.path, facts.checkpoints.root) if text]
         return Verdict.UNKNOWN, (
-            "never seen here: no process, and neither a log nor a checkpoint; is the inventory right?",
-            *((f"looked at {' and '.join(where)}",) if where else ()),
+            "never seen here: no process, no log and no checkpoint; is the inventory right?",
+            *((f"searched {' and '.join(where)}",) if where else ()),
             *told,
         )
     done = _finished(observation)
     if done:
-        return Verdict.FINISHED, ("no process of the run is there", done, *told)
+        return Verdict.FINISHED, ("the run has no process", done, *told)
     short = _said_done(observation)
     stall = observation.run.timeouts.stall
     for what, old in (("log", observation.log_age), ("newest checkpoint", newest)):
@@ -42,13 +42,13 @@ def without_process(observation: Observation) -> tuple[Verdict, tuple[str, ...]]
             continue
         if old < -SKEW:
             return Verdict.UNKNOWN, (
-                f"no process, and the {what} is dated {age(-old)} in the future: how old it is is unknown",
+                f"no process, and the {what} is dated {age(-old)} in the future: its age is unknown",
                 *told,
             )
         if old <= stall:
             return Verdict.UNKNOWN, (
                 f"no process, yet the {what} was written {age(old)} ago (limit {age(stall)}): "
-                f"just ended, restarting, or written by another? It is DEAD if that stays so for {age(stall - old)}",
+                f"just ended, restarting, or written by another process? DEAD if nothing changes for {age(stall - old)}",
                 *told,
                 *short,
             )
@@ -57,7 +57,9 @@ def without_process(observation: Observation) -> tuple[Verdict, tuple[str, ...]]
         if observation.log_age is not None
         else f"no log; its newest checkpoint is {age(newest or 0)} old"
     )
-    seen = f"no process of the run among {reading.table.pids} that were seen (process 1 and all users' are visible)"
+    seen = (
+        f"none of the {reading.table.pids} processes is the run (pid 1 and all users' processes are visible)"
+    )
     return Verdict.DEAD, (seen, f"{trace} (limit {age(stall)})", *short, *told)
 
 
@@ -74,14 +76,14 @@ def _doubts(observation: Observation) -> Iterator[str]:
             yield f"process {one.pid} fits, but {one.why}: it may be the run"
     gap = reading.table.gap()
     if gap:
-        yield f"no process of the run can be seen, but {gap}: ask as root, or as the run's user"
+        yield f"no process of the run is visible, but {gap}: log in as root or as the run's user"
     for one in facts.log.writers:
         name = one.argv[0].rsplit("/", 1)[-1] if one.argv else one.comm
         if not _WRAPPERS.fullmatch(name) and one.pid not in {title.pid for title in facts.titles}:
             command = " ".join(one.argv)[:100]
             yield f"no process fits, yet process {one.pid} has the log open for writing (inventory right?): {command}"
     if facts.log.error and not facts.log.missing and facts.log.origin == "inventory":
-        yield f"no process of the run is there, and the log {facts.log.path} cannot be read: {facts.log.error}"
+        yield f"the run has no process, and the log {facts.log.path} cannot be read: {facts.log.error}"
     if facts.checkpoints.error and facts.log.mtime is None and "No such file" not in facts.checkpoints.error:
         yield f"{facts.checkpoints.root} cannot be read: {facts.checkpoints.error}"
 
@@ -95,23 +97,23 @@ def _told(observation: Observation) -> Iterator[str]:
         became = {
             "gone": "is gone",
             "zombie": "has ended (a zombie, not yet reaped)",
-            "reused": "has ended; its number was given to another",
-            "other boot": "is gone: the host or the container was started anew",
+            "reused": "has ended; its pid belongs to another process now",
+            "other boot": "is gone: the host or the container was restarted",
         }
         if facts.record.state in became:
-            yield f"process {facts.record.pid}, seen before as the run, {became[facts.record.state]}"
+            yield f"process {facts.record.pid}, the run when last seen, {became[facts.record.state]}"
     zombies = [one for one in facts.zombies if _was_the_run(one, observation)]
     if zombies:
         named = ", ".join(f"{one.pid} [{one.comm}] of parent {one.ppid}" for one in zombies)
-        yield f"zombies, which have ended and are not reaped by their parents: {named}"
+        yield f"zombies (ended, not yet reaped): {named}"
     for pid in facts.gone:
-        yield f"process {pid} ended while it was looked at"
+        yield f"process {pid} ended during the probe"
     for one in facts.near:
         if not one.doubt and one.why != _MENTIONS:
             yield f"not counted: process {one.pid} {one.why}"
     mention = [str(one.pid) for one in facts.near if one.why == _MENTIONS]
     if mention:
-        yield f"not counted, since they only mention it: {', '.join(mention)}"
+        yield f"not counted (they only mention it): {', '.join(mention)}"
     if facts.log.missing:
         yield f"the log {facts.log.path} does not exist"
     if observation.log.step is not None:
@@ -141,7 +143,7 @@ def _finished(observation: Observation) -> str | None:
     if total and observation.progress.saved is not None and observation.progress.saved >= total:
         return f"the checkpoint of the last step, {observation.progress.saved}, is complete"
     if log.finished is not None and not _said_done(observation):
-        return f"the log ends with the declared mark: {log.finished[:120]}"
+        return f"the log ends with the declared end marker: {log.finished[:120]}"
     return None
 
 
@@ -153,5 +155,5 @@ def _said_done(observation: Observation) -> tuple[str, ...]:
         and log.step is not None
         and log.step + max(1, log.interval) < total
     ):
-        return (f"the log says that it is done, at step {log.step} of {total}: it ended short",)
+        return (f"the log says that it is done, but at step {log.step} of {total}",)
     return ()
