@@ -48,7 +48,7 @@ def without_process(observation: Observation) -> tuple[Verdict, tuple[str, ...]]
         if old <= stall:
             return Verdict.UNKNOWN, (
                 f"no process, yet the {what} was written {age(old)} ago (limit {age(stall)}): "
-                f"just ended, restarting, or written by another process? DEAD if nothing changes for {age(stall - old)}",
+                f"just ended, restarting, or another writer? DEAD if nothing changes for {age(stall - old)}",
                 *told,
                 *short,
             )

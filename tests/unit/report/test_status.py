@@ -15,6 +15,7 @@ from hostkit.liveness.readings import Reading
 from hostkit.liveness.status import HopStatus, HostStatus, TrainStatus, status_of
 from hostkit.liveness.verdict import Verdict
 from hostkit.report.status import show
+from hostkit.report.status_rows import Row, screen_of
 
 CASES = Path(__file__).parents[1] / "liveness"
 BASE = json.loads((CASES / "base.json").read_text())
@@ -51,12 +52,12 @@ def test_the_verdict_stands_first_in_words_with_since_when() -> None:
 def test_it_tells_evidence_step_rate_end_and_how_far_the_checkpoint_is_behind() -> None:
     text = " ".join(page(status()).split())
     assert "the log moved 4 s ago (limit 15 min)" in text
-    assert "step 5,296 of 563,000 (0.9 %), loss 2.347" in text
+    assert "step 5296 of 563000 (0.9 %), loss 2.347" in text
     assert "4.00 steps/min" in text
     assert "ends in about 96 d 19 h" in text
-    assert "saved step 4,000, 5 h 24 min old, 3.8 GiB" in text
-    assert "1,296 steps (24 % of the run so far, 5 h 24 min) ahead" in text
-    assert "next save step 6,000, in about 2 h 56 min" in text
+    assert "saved step 4000, 5 h 24 min old, 3.8 GiB" in text
+    assert "the run is 1296 steps ahead (24 %, 5 h 24 min)" in text
+    assert "next save step 6000, in about 2 h 56 min" in text
     assert "wandb https://wandb.ai/x/y/runs/fmtrd46n" in text
 
 
@@ -69,24 +70,24 @@ def test_a_run_that_is_at_the_saved_step_is_said_to_be_there() -> None:
 def test_a_finding_says_what_to_do() -> None:
     checkpoints = {**BASE["reading"]["run"]["checkpoints"], "space": {"free": 1, "free_root": 1}}
     text = " ".join(page(status(checkpoints=checkpoints)).split())
-    assert "act now the next save will not fit" in text
-    assert "try: make room there before the next save" in text
+    assert "critical the next save will not fit" in text
+    assert "try: free space before the next save" in text
 
 
 def test_a_run_that_stands_still_is_foretold_no_end_and_no_save() -> None:
     process = {**BASE["reading"]["run"]["processes"][0], "state": "T"}
     text = " ".join(page(status(processes=[process])).split())
     assert text.startswith("STALLED")
-    assert "before it stood still" in text
+    assert "before it stalled" in text
     assert "ends in about" not in text
-    assert "next save step 6,000" in text
-    assert "next save step 6,000, in about" not in text
+    assert "next save step 6000" in text
+    assert "next save step 6000, in about" not in text
 
 
 def test_checkpoints_that_cannot_be_listed_are_said_to_be_unknown() -> None:
     checkpoints = {**BASE["reading"]["run"]["checkpoints"], "found": [], "error": "Permission denied"}
     found = status(checkpoints=checkpoints)
-    assert "not known: the checkpoints cannot be listed (Permission denied)" in " ".join(page(found).split())
+    assert "unknown: the checkpoints cannot be listed (Permission denied)" in " ".join(page(found).split())
     assert found.document()["checkpoints_error"] == "Permission denied"
 
 
@@ -155,3 +156,14 @@ def test_an_unreached_host_shows_the_route_and_what_was_last_known() -> None:
     assert text.startswith("UNKNOWN drafter on ct200: state unknown")
     assert "route ct129 ok → pve failed → ct200 not tried" in text
     assert "last known RUNNING at step 5296, 4 min ago" in text
+
+
+def test_a_screen_is_data_that_any_renderer_can_print() -> None:
+    space = {"free": 1, "free_root": 1}
+    screen = screen_of(status(checkpoints={**BASE["reading"]["run"]["checkpoints"], "space": space}))
+    assert (screen.verdict, screen.name) == (Verdict.RUNNING, "drafter on ct200")
+    assert Row("step", "5296 of 563000 (0.9 %), loss 2.347") in screen.rows
+    assert [row.level for row in screen.rows if row.label == "critical"] == ["critical"]
+    assert screen.log_lines[-1].startswith("2027-01-15 07:59:56 step 5296")
+    brief = screen_of(status(), brief=True, log=False)
+    assert (brief.log_title, brief.log_lines) == ("", ())
