@@ -74,7 +74,7 @@ def test_a_list_of_jobs_keeps_each_on_a_row_and_says_below_why_one_ended(page: C
     show_jobs(page, [job, job.model_copy(update={"state": "done", "reason": "fine"})], {})
     head, first, second, *below = text(page).splitlines()
     assert head.split() == ["host", "job", "what", "state", "started", "(UTC)", "took"]
-    assert "memory" in first and "2026-11-30 15:15:26" in first and "done" in second
+    assert "memory" in first and "2026-11-30T15:15:26Z" in first and "done" in second
     assert " ".join(below).startswith("fac22015b58a8904: went over its memory limit") and "fine" not in text(
         page
     )
