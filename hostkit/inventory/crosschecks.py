@@ -91,15 +91,15 @@ def _kinds(hosts: Entries) -> Found:
             yield ("hosts", name), "nothing says what this host is", instead
         elif len(given) > 1:
             instead = "write exactly one of " + ", ".join(_KINDS)
-            yield ("hosts", name, given[1]), f"{' and '.join(given)} say different things", instead
+            yield ("hosts", name, given[1]), f"{' and '.join(given)} exclude each other", instead
         elif given == ["pct"] and "via" not in host:
             instead = "write via: and the host that runs Proxmox"
             yield ("hosts", name), "a container is entered on its Proxmox host, and via is missing", instead
         elif given == ["local"] and "via" in host:
             yield (
                 ("hosts", name, "via"),
-                "this machine is not reached through another",
-                "take via or local out",
+                "this machine has no via",
+                "remove via or local",
             )
 
 
@@ -130,7 +130,7 @@ def _routes(hosts: Entries) -> Found:
             inner = next((hop for hop in chain[1:] if _ends_tunnel(hosts[hop], hosts)), None)
             if inner is not None:
                 why = "is a container" if "pct" in hosts[inner] else "is itself reached by `login: there`"
-                what = f"no tunnel goes on from {inner}, which {why}"
+                what = f"no tunnel can continue from {inner}, which {why}"
                 yield path, what, "write login: there, so that ssh is run on it"
 
 
@@ -186,21 +186,21 @@ def _runs(runs: Entries, hosts: Entries, document: Document) -> Found:
             given = [key for key in _PROCESS if key in process]
             if len(given) != 1:
                 what = (
-                    f"{' and '.join(given)} say different things"
+                    f"{' and '.join(given)} exclude each other"
                     if given
-                    else "nothing says which process it is"
+                    else "nothing says which process to look for"
                 )
                 yield ("runs", name, "process"), what, f"write exactly one of {', '.join(_PROCESS)}"
         saved = run.get("checkpoints")
         if isinstance(saved, dict) and "keep_every" in saved and "keep" not in saved:
-            what = "keep_every says what stays besides the newest, and keep is missing"
-            yield ("runs", name, "checkpoints", "keep_every"), what, "write keep: N beside it, or take it out"
+            what = "keep_every needs keep"
+            yield ("runs", name, "checkpoints", "keep_every"), what, "write keep: N beside it, or remove it"
         gpus = run.get("gpus")
         if isinstance(gpus, list):
             whole = [gpu if type(gpu) is int else None for gpu in gpus]  # true is equal to 1, and is no GPU
             for index, gpu in enumerate(whole):
                 if gpu is not None and gpu in whole[:index]:
-                    yield ("runs", name, "gpus", index), f"GPU {gpu} stands twice", "keep one"
+                    yield ("runs", name, "gpus", index), f"GPU {gpu} is listed twice", "keep one"
 
 
 def _same_process(runs: Entries) -> Found:
@@ -214,7 +214,7 @@ def _same_process(runs: Entries) -> Found:
             continue
         other = first.setdefault(repr((run["host"], sorted(telling.items()))), name)
         if other != name:
-            what = f"the same process as run {other}: nobody could tell them apart"
+            what = f"the same process as run {other}: hostkit cannot tell them apart"
             yield ("runs", name, "process"), what, "add args or cwd that only one of them has"
 
 
@@ -252,7 +252,7 @@ def _evals(evals: Entries, runs: Entries, hosts: Entries, document: Document) ->
             path = ("evals", name, "quick_blocks_per_prompt")
             yield (
                 path,
-                f"a quick sample of {quick} is no part of a full one of {full}",
+                f"{quick} is more than blocks_per_prompt, {full}",
                 f"write {full} or less",
             )
 
@@ -271,29 +271,37 @@ def _template(path: Path, command: object) -> Found:
         if words and len(words) == len(command) and needed not in used:
             yield (
                 path,
-                f"the command says nowhere {{{needed}}}",
-                f"write {{{needed}}} where the harness takes it",
+                f"the command does not contain {{{needed}}}",
+                f"write {{{needed}}} where the harness expects it",
             )
 
 
 def _idle_defaults(document: Document) -> Found:
     for path in document.unused:
-        what = "nothing merges this, so it does nothing"
+        what = "unused: nothing merges it"
         yield (
             path,
             what,
-            "give it an anchor (&name) and write `<<: *name` in the entries that it is for, or take it out",
+            "give it an anchor (&name) and write `<<: *name` in the entries that need it, or remove it",
         )
 
 
 def _reserved(document: Document, evals: Entries) -> Found:
     """Refuse what the format has a place for and nothing would heed: empty, it may stand."""
     if isinstance(targets := document.data.get("notify"), list) and targets:
-        yield ("notify",), "no notification is sent yet", "take it out, or write notify: []"
+        yield (
+            ("notify",),
+            "not supported yet: hostkit sends no notifications",
+            "remove it, or write notify: []",
+        )
     for name, entry in evals.items():
         if isinstance(baselines := entry.get("baselines"), dict) and baselines:
             path = ("evals", name, "baselines")
-            yield path, "nothing is compared with baselines yet", "take it out, or write baselines: {}"
+            yield (
+                path,
+                "not supported yet: nothing is compared with baselines",
+                "remove it, or write baselines: {}",
+            )
 
 
 def _exists(path: Path, name: object, known: Entries, kind: str, document: Document) -> Found:

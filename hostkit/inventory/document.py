@@ -124,7 +124,9 @@ class _Conversion:
             what = f"{{{word}}} without quotes is a mapping to YAML"
             return self._fault(node, path, what, f'write "{{{word}}}" in quotes')
         if any(node is outer for outer in self.open):
-            return self._fault(node, path, "this alias stands inside its own anchor", "write the value out")
+            return self._fault(
+                node, path, "this alias stands inside its own anchor", "write the value in full"
+            )
         self.open.append(node)
         try:
             if isinstance(node, MappingNode):
@@ -154,14 +156,14 @@ class _Conversion:
             if key is None:
                 continue
             if key in written:
-                what = f"key {shown(key)} stands twice, first in line {written[key]}"
+                what = f"key {shown(key)} is a duplicate, first on line {written[key]}"
                 self._fault(key_node, (*path, key), what, "keep one", keep=True)
                 continue
             written[key] = line_of(key_node)
             if key not in pairs:
                 pairs[key] = (key_node, value_node)
         if len(merges) > 1:
-            what = f"<< stands twice, first in line {line_of(merges[0][0])}"
+            what = f"<< is a duplicate, first on line {line_of(merges[0][0])}"
             self._fault(
                 merges[1][0],
                 (*path, "<<"),
@@ -182,7 +184,7 @@ class _Conversion:
                 self._fault(source, (*path, "<<"), what, "write `<<: *anchor` of a mapping")
             elif any(source is outer for outer in self.open):
                 what = "this << merges a mapping into itself"
-                self._fault(source, (*path, "<<"), what, "take the << out")
+                self._fault(source, (*path, "<<"), what, "remove the <<")
             else:
                 self.open.append(source)
                 self._collect(source, path, pairs)
@@ -204,7 +206,9 @@ class _Conversion:
                 self._fault(node, faulty, f"{shown(text)} is not a name", "write a word", keep=True)
             return text
         if "${" in text:
-            self._fault(node, faulty, f"a variable in a key, {shown(text)}", "write the name out", keep=True)
+            self._fault(
+                node, faulty, f"a variable in a key, {shown(text)}", "write the name in full", keep=True
+            )
             return text
         if isinstance(value, ScalarNode) and not value.value and value.style is None and ":" in text:
             head, _, tail = text.partition(":")
@@ -217,7 +221,7 @@ class _Conversion:
             instead = kind.instead if text[:1].isalpha() else "begin a name with a letter"
             self._fault(node, faulty, kind.what, instead, keep=True)
         elif not isinstance(kind, str):
-            sort = "a truth value" if isinstance(kind, bool) else "a number"
+            sort = "a boolean" if isinstance(kind, bool) else "a number"
             what = f"the key {shown(text)} is {sort}, and a key is a word"
             self._fault(node, faulty, what, "begin a name with a letter", keep=True)
         elif "\n" in text or node.end_mark.line != node.start_mark.line:
@@ -235,7 +239,7 @@ class _Conversion:
         if len(text) > LONGEST:
             return self._fault(node, path, f"a text of more than {LONGEST} characters", "is a quote open?")
         if _CONTROL.search(text):
-            return self._fault(node, path, f"control characters in {shown(text)}", "take them out")
+            return self._fault(node, path, f"control characters in {shown(text)}", "remove them")
         expanded = expand(text, self.environ)
         if isinstance(expanded, Surprise):
             return self._fault(node, path, expanded.what, expanded.instead)
@@ -268,9 +272,9 @@ class _Conversion:
         self.visits[id(node)] = self.visits.get(id(node), 0) + 1
         if self.count > MOST_VALUES:
             what = f"aliases and merges make more than {MOST_VALUES} values of this file"
-            raise TooMuchError(line_of(node), what, "write them out where they are needed")
+            raise TooMuchError(line_of(node), what, "write them in full where they are needed")
         if len(self.open) > DEEPEST:
-            raise TooMuchError(line_of(node), f"nested deeper than {DEEPEST} levels", "write it flatter")
+            raise TooMuchError(line_of(node), f"nested deeper than {DEEPEST} levels", "nest less deeply")
 
     def _unused(self, root: MappingNode) -> Iterator[Path]:
         """Yield the entries of the top-level `defaults` that no alias reaches."""

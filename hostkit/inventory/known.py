@@ -51,7 +51,7 @@ def suggestion(key: str, path: Path) -> str:
     """Return what to write instead of an unknown key in the mapping at path."""
     model = model_at(path)
     if model is None:
-        return "take it out"
+        return "remove it"
     here = list(model.model_fields)
     plain = key.strip().lower().replace("-", "_").replace(" ", "_")
     if plain in here:

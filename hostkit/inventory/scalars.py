@@ -66,14 +66,14 @@ def _surprise(text: str) -> Surprise | None:
     if text.lower() in _BOOLEANS:
         truth = _BOOLEANS[text.lower()]
         return Surprise(
-            f"{text} without quotes is the truth value {truth} to YAML",
-            f"write {quoted} in quotes for the word, or {truth} for the truth value",
+            f"{text} without quotes is the boolean {truth} in YAML",
+            f"write {quoted} in quotes for text, or {truth} for the boolean",
         )
     if len(text) >= _LONG and any(pattern.fullmatch(text) for pattern in _NUMBERS):
         return Surprise(f"{quoted} is too large a number", f"write {quoted} in quotes if it is text")
     if _SIXTIETHS.fullmatch(text):
         return Surprise(
-            f"{text} without quotes is a number to base sixty to YAML ({_sixtieths(text)})",
+            f"{text} without quotes is a base-60 number in YAML ({_sixtieths(text)})",
             f"write one plain number for a port, a unit for a time (90s, 15m), or {quoted} in quotes for text",
         )
     if _BASED.fullmatch(text):
@@ -93,13 +93,11 @@ def _surprise(text: str) -> Surprise | None:
     if _LOOSE_NUMBER.fullmatch(text):
         return _number(text, "is a number to some readers and text to others", _decimal(text))
     if _DATE.fullmatch(text):
-        return Surprise(f"{text} without quotes is a date to YAML", f"write {quoted} in quotes")
+        return Surprise(f"{text} without quotes is a date in YAML", f"write {quoted} in quotes")
     if text in ("=", "<<"):
-        return Surprise(
-            f"{text} without quotes has a meaning of its own in YAML", f"write {quoted} in quotes"
-        )
+        return Surprise(f"{text} without quotes has a special meaning in YAML", f"write {quoted} in quotes")
     if text[0] in "“”„‘’«»`´" or text[-1] in "“”‘’»`´":
-        return Surprise(f"{quoted} stands in typographic quotes", "write plain quotes, \" or '")
+        return Surprise(f"{quoted} is in typographic quotes", "write plain quotes, \" or '")
     for tag, pattern in yaml.SafeLoader.yaml_implicit_resolvers.get(text[0], ()):  # what is left, such as 0._
         if pattern.match(text):
             return Surprise(
@@ -138,7 +136,7 @@ def _decimal(text: str) -> str:
     try:
         value = int(text.replace("_", ""), 0) if _BASED.fullmatch(text) else float(text)
     except ValueError:  # 0x_ is a number to PyYAML, and no number
-        return "it out"
+        return "it in full"
     if not math.isfinite(value) or abs(value) >= 1e18:
-        return "it out"
+        return "it in full"
     return str(int(value)) if value == int(value) else repr(value)

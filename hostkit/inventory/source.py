@@ -63,7 +63,7 @@ def decode(content: bytes) -> tuple[str, list[Fault]]:
 
 
 def _characters(text: str) -> list[Fault]:
-    """Return a fault for each line with a character that nobody can see and YAML does not forgive."""
+    """Return a fault for each line with a character that is invisible and that YAML refuses."""
     faults = []
     for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), start=1):
         comment = line.lstrip(" ").startswith("#")

@@ -1,4 +1,4 @@
-"""PyYAML's syntax errors in the words of somebody who has to mend the file."""
+"""PyYAML's syntax errors in the words of somebody who has to fix the file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import yaml
 from hostkit.inventory.faults import Fault, shown
 
 _HINTS = (  # in PyYAML's text -> what to do; the first that fits
-    ("expected a single document", "keep one document: take the `---` out"),
+    ("expected a single document", "keep one document: remove the `---`"),
     ("mapping values are not allowed here", "is the indentation right? put a text that holds `: ` in quotes"),
     ("found unknown escape character", "write a regular expression in single quotes"),
     ("expected escape sequence", "write a regular expression in single quotes"),
@@ -36,7 +36,7 @@ def explain(error: yaml.YAMLError, text: str) -> Fault:
     if not isinstance(error, yaml.MarkedYAMLError):
         position = error.position if isinstance(error, yaml.reader.ReaderError) else 0
         return Fault(
-            text.count("\n", 0, position) + 1, (), "a character that YAML does not allow", "take it out"
+            text.count("\n", 0, position) + 1, (), "a character that YAML does not allow", "remove it"
         )
     mark = error.problem_mark or error.context_mark
     said = f"{error.context or ''} {error.problem or ''}"
@@ -47,7 +47,7 @@ def explain(error: yaml.YAMLError, text: str) -> Fault:
     problem = error.problem or error.context or ""
     what = f"YAML: {error.context} {problem}" if problem.startswith("but ") else f"YAML: {problem}"
     written = lines[line - 1].strip() if line <= len(lines) else ""
-    hint = next((hint for part, hint in _HINTS if part in said), "look at this line and the one before")
+    hint = next((hint for part, hint in _HINTS if part in said), "check this line and the one before")
     if "found a tab" in said or ("\t" in written and "token" in said):
         hint = "write spaces instead of tabs"
     if written:

@@ -53,13 +53,13 @@ def _value(name: str, *, closed: bool, environ: Mapping[str, str]) -> str | Surp
         )
     value = environ.get(name)
     if value is None:
-        return Surprise(f"variable {name} is not set", f"export {name}, or write the value out")
+        return Surprise(f"variable {name} is not set", f"export {name}, or write the value in full")
     if not value.strip():
-        return Surprise(f"variable {name} is set, but empty", f"give {name} a value, or write it out")
+        return Surprise(f"variable {name} is set, but empty", f"give {name} a value, or write it in full")
     if _CONTROL.search(value):
-        return Surprise(f"variable {name} holds control characters", f"mend {name}")
+        return Surprise(f"variable {name} holds control characters", f"fix {name}")
     if value.startswith("~"):
         return Surprise(
-            f"variable {name} is {shown(value)}, and nobody expands its ~", f"set {name} to an absolute path"
+            f"variable {name} is {shown(value)}, and ~ is not expanded", f"set {name} to an absolute path"
         )
     return value

@@ -88,7 +88,7 @@ def _words(error: ErrorDetails, path: Path, document: Document) -> tuple[str, st
         side = "least" if kind.startswith("greater") else "most"
         return f"{_said(value)} is out of range", f"write a whole number of at {side} {bound}"
     if kind == "too_short":
-        return "nothing stands in it", _example(path, "write at least one entry, such as ")
+        return "it is empty", _example(path, "write at least one entry, such as ")
     return _wrong_kind(value, path, document)
 
 
@@ -102,7 +102,7 @@ def _wrong_kind(value: Any, path: Path, document: Document) -> tuple[str, str]:
     wanted = kind_at(path)
     place = document.places.get(path)
     raw = place.raw if place else None
-    what = f"{_said(value, raw)} where {wanted} is meant"
+    what = f"{_said(value, raw)} where {wanted} is expected"
     scalar = isinstance(value, str | int | float)
     if wanted == "a text" and scalar and raw is not None:
         return what, f"write {shown(raw)} in quotes"
@@ -122,7 +122,7 @@ def _said(value: Any, raw: str | None = None) -> str:
     if isinstance(value, Missing):
         return "a faulty value"
     if isinstance(value, bool):
-        return f"the truth value {str(value).lower()}"
+        return f"the boolean {str(value).lower()}"
     if isinstance(value, int | float):
         return f"the number {raw or value}"
     if isinstance(value, str):
