@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from hostkit.errors import DataError, HostkitError, RemoteTimeoutError, UnreachableError
+from hostkit.errors import DataError, DeadlineError, HostkitError, RemoteTimeoutError, UnreachableError
 from hostkit.inventory.models import Run
 from hostkit.liveness.past import PastObservation
 from hostkit.liveness.status import HopStatus, HostStatus, TrainStatus, last_known
@@ -82,6 +82,8 @@ def _asked_of_proxmox(connections: Connections, route: Route, failed: str, deadl
     host, vmid = route.hops[-2].name, hop.host.pct
     try:
         done = connections.transport(host, deadline=deadline).run(["pct", "status", str(vmid)])
+    except DeadlineError:  # nobody was asked
+        return []
     except (UnreachableError, DataError) as error:
         return [
             f"{host} was asked for the state of container {vmid}, and did not answer either: {error.what}"

@@ -184,19 +184,19 @@ def unanswered(route: Route, reply: UnansweredError, *, began: bool, seconds: fl
     if began:
         hop, reached = route.hops[-1], tuple(hop.name for hop in route.hops[:-1])
         what, hint = (
-            f"a command was started, and did not answer {waited}",
+            f"the command started, but did not answer {waited}",
             "is a disk or network file system there stuck (processes in state D), or is it overloaded?",
         )
     elif hop.kind == "pct":
-        what = f"`pct exec {hop.host.pct}` on {outer} started no command {waited}"
+        what = f"`pct exec {hop.host.pct}` on {outer} did not start the command {waited}"
         hint = "is the container frozen or locked, or its storage stuck?"
     elif hop in route.wrapped():
         what, hint = (
-            f"ssh on {outer} was not logged in {waited}",
+            f"ssh on {outer} did not log in {waited}",
             f"is {hop.name}'s sshd frozen or overloaded?",
         )
     else:
-        what, hint = f"no command started {waited}", "does a start-up file of its login shell hang?"
+        what, hint = f"the command did not start {waited}", "does a start-up file of its login shell hang?"
     return RemoteTimeoutError(what, hop=hop.name, hops_reached=reached, hint=hint)
 
 

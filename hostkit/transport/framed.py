@@ -96,7 +96,9 @@ class FramedTransport:
             return timeout
         left = self._deadline - time.monotonic()
         if left <= 0:
-            raise DeadlineError("the time was used up before it was asked", hop=self.host)
+            raise DeadlineError(
+                "the time was used up before it was asked", hop=self.host, hint="allow more with --timeout"
+            )
         left = max(left / 2, left - KILL_AFTER - 1.0)  # what is ended there can still say so
         return left if timeout is None else min(timeout, left)
 

@@ -190,30 +190,6 @@ class Route:
             return index > 0 and self.hops[index - 1].name == hop.host.via
         return self.vantage is None
 
-    def openssh_config(self) -> str:
-        """Return an ssh_config for `openssh_argv`: a Host block for each connected hop, named by the inventory."""
-        lines = ["# made by hostkit from its inventory"]
-        before: Hop | None = None
-        for hop in self.connected():
-            settings = _settings(hop, self._owns_paths(hop))
-            settings["ProxyJump"] = ssh_destination(before) if before else None
-            lines.append(f"Host {ssh_destination(hop)}")
-            lines += [
-                f"  {key} {_config_word(value)}" for key, value in settings.items() if value is not None
-            ]
-            own = [hop.host.ssh_config] if hop.host.ssh_config else ["~/.ssh/config", "/etc/ssh/ssh_config"]
-            lines += [f"  Include {_config_word(file)}" for file in own]  # the first value of a key counts
-            before = hop
-        return "\n".join(lines) + "\n"
-
-    def openssh_argv(self, argv: list[str], *, config: str) -> list[str]:
-        """Return the OpenSSH argv for this machine; `config` is a file that holds `openssh_config()`."""
-        chain = self.connected()
-        command = self.wrap(argv)
-        if not chain:
-            return command
-        return ["ssh", "-T", "-F", config, ssh_destination(chain[-1]), shlex.join(command)]
-
     def piped_argv(self, argv: list[str]) -> list[str]:
         """Return what a program of ours on the vantage point starts, so that argv runs on the route's host."""
         chain = self.connected()

@@ -157,15 +157,13 @@ def test_an_ipv6_address_with_a_user_and_a_port_is_reached_by_both(fleet: Fleet,
 
 
 @pytest.mark.parametrize(("login", "pct"), [("forward", False), ("forward", True), ("there", True)])
-def test_openssh_reaches_the_same_host_with_the_made_configuration(
-    fleet: Fleet, tmp_path: Path, login: str, pct: bool
+def test_openssh_reaches_the_same_host_by_the_argv_that_is_made_for_it(
+    fleet: Fleet, login: str, pct: bool
 ) -> None:
     hosts = {"outer": fleet.host("outer"), "inner": fleet.host("inner", via="outer", login=login)}
     if pct:
         hosts["ct"] = {"pct": 200, "via": "inner"}
     route = Route.to(inventory(**hosts), list(hosts)[-1])
-    config = tmp_path / "config"
-    config.write_text(route.openssh_config())
-    argv = route.openssh_argv(["printf", "[%s]", "two words", "it's"], config=str(config))
+    argv = route.piped_argv(["printf", "[%s]", "two words", "it's"])
     done = subprocess.run(argv, capture_output=True, stdin=subprocess.DEVNULL, timeout=60)
     assert done.stdout == b"[two words][it's]", done.stderr

@@ -21,15 +21,14 @@ from hostkit.transport.line import Budget, Finished, HostKey, Pipe, UnansweredEr
 from hostkit.transport.route import Hop
 from hostkit.transport.ssh.channel_io import ChannelPipe, exchange
 from hostkit.transport.ssh.channels import ChannelRefusedError, Channels, FullError
+from hostkit.transport.ssh.connection import KINDS, log_in, offered_key
 from hostkit.transport.ssh.dial import dial, end_proxy, start_proxy
 from hostkit.transport.ssh.errors import connect_errors, no_tunnel
-from hostkit.transport.ssh.host_key_policy import RSA, HostKeyPolicy, names_of
+from hostkit.transport.ssh.host_key_policy import HostKeyPolicy, names_of
 from hostkit.transport.ssh.keepalive import Keepalive
 from hostkit.transport.ssh.login import Login
 from hostkit.transport.ssh.resolve import Endpoint, resolve
 from hostkit.transport.ssh.shared_failure import Failures
-
-KINDS = (["ssh-ed25519"], ["ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521"], list(RSA))
 
 # its background thread logs what we raise anyway; without a handler Python prints that to stderr
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
@@ -105,21 +104,22 @@ class HopLine:
     def host_keys(self, deadline: float | None = None) -> Iterator[HostKey]:
         """Yield the host keys that this hop offers, kind after kind, each by a connection without a login."""
         end = self._resolve()
+        budget = self.hop.host.timeouts
         for kinds in KINDS:
             with connect_errors(end, self.hops_before):
-                transport = paramiko.Transport(self._reach(end, deadline))
+                sock = self._reach(end, deadline)
                 try:
-                    transport.get_security_options().key_types = kinds
-                    transport.banner_timeout = self._within(self.hop.host.timeouts.connect, deadline)
-                    transport.start_client(timeout=self._within(self.hop.host.timeouts.auth, deadline))
-                    key = transport.get_remote_server_key()
-                except paramiko.ssh_exception.IncompatiblePeer:  # it has no key of this kind
-                    continue
+                    key = offered_key(
+                        sock,
+                        kinds,
+                        connect=self._within(budget.connect, deadline),
+                        auth=self._within(budget.auth, deadline),
+                    )
                 finally:
-                    transport.close()
                     if self._connection is None:
                         self._drop()
-            yield HostKey(key.get_name(), key.asbytes())
+            if key is not None:
+                yield key
 
     def host_key_names(self) -> list[str]:
         """Return the names under which this hop's host key is looked up; the first is the one to write."""
@@ -188,37 +188,20 @@ class HopLine:
 
     def _connect(self, deadline: float | None) -> fabric.Connection:
         end = self._resolve()
-        policy = HostKeyPolicy(end, self.hops_before)
+        policy, login = HostKeyPolicy(end, self.hops_before), Login(end, self.hops_before)
         budget = self.hop.host.timeouts
-        connection = fabric.Connection(
-            end.address,
-            user=end.user,
-            port=end.port,
-            # lazy: no file of the user's for Fabric or Invoke changes how hosts are reached
-            config=fabric.Config(overrides={"load_ssh_configs": False}, lazy=True),
-        )
-        connection.client.set_missing_host_key_policy(policy)
-
-        def transport(sock: Any, **kwargs: Any) -> paramiko.Transport:
-            made = paramiko.Transport(sock, **kwargs)
-            policy.prefer(made)
-            return made
-
         with connect_errors(end, self.hops_before):
             sock = self._reach(end, deadline)
             try:
-                connection.connect_kwargs = {
-                    "sock": sock,
-                    "transport_factory": transport,
-                    "auth_strategy": Login(end, self.hops_before),
-                    "timeout": self._within(budget.auth, deadline),  # of the key exchange
-                    "banner_timeout": self._within(budget.connect, deadline),
-                    "auth_timeout": self._within(budget.auth, deadline),
-                    "channel_timeout": budget.connect,
-                }
-                connection.open()
+                connection = log_in(
+                    end,
+                    policy,
+                    login,
+                    sock,
+                    connect=self._within(budget.connect, deadline),
+                    auth=self._within(budget.auth, deadline),
+                )
             except BaseException as error:
-                connection.client.close()
                 sock.close()
                 self._drop()
                 if self._outer is not None and not isinstance(error, HostkitError):
