@@ -5,19 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from hostkit.checkpoints import Candidate, Staged, StagePlan, plan_stage, stage
+from hostkit.checkpoints import Candidate, Contents, Staged, StagePlan, plan_stage, stage
 from hostkit.evals.archive import Archive
 from hostkit.evals.finding import Verified, verify
-from hostkit.evals.harness import Harness, dflash
-from hostkit.evals.preflight import (
-    HarnessFound,
-    Preflight,
-    compare_harness,
-    install_harness,
-    preflight,
-)
+from hostkit.evals.harness import Harness, Preflight, harness_of
+from hostkit.evals.harness_files import HarnessState, compare_harness, install_harness
 from hostkit.evals.prompts import Prompts
 from hostkit.evals.record import EvaluationLock
 from hostkit.evals.request import WorkspacePaths
@@ -41,17 +35,17 @@ CopyProgress = Callable[[str, int, int], None]  # phase, bytes here, bytes in al
 class HarnessHost(Protocol):
     """The harness as it stands on the evaluation host."""
 
-    def compare(self, *, update: bool) -> HarnessFound:
+    def compare(self, *, update: bool) -> HarnessState:
         """Compare its files with ours; writes nothing."""
         ...
 
     def prompts_present(self) -> bool: ...
 
-    def install(self, files: tuple[str, ...]) -> None: ...
+    def install(self, state: HarnessState) -> None: ...
 
     def install_prompts(self) -> None: ...
 
-    def preflight(self, work: Work, drafter_config: dict[str, Any]) -> Preflight: ...
+    def preflight(self, work: Work, contents: Contents) -> Preflight: ...
 
 
 @dataclass(frozen=True)
@@ -82,8 +76,8 @@ class Collaborators:
         run, host = evaluation.run, evaluation.host
         run_host = inventory.runs[run].host
         paths = WorkspacePaths(evaluation.workspace)
-        harness = dflash()
-        prompts = Prompts.of(evaluation.prompts, harness, paths)
+        harness = harness_of(inventory, name)
+        prompts = harness.prompts(evaluation)
 
         def copy(candidate: Candidate, plan: StagePlan, progress: CopyProgress) -> Staged:
             staged = stage(
@@ -98,7 +92,7 @@ class Collaborators:
 
         return cls(
             observe=lambda: observe(connections, inventory, run),
-            verify=lambda candidate: verify(connections, inventory, run, candidate),
+            verify=lambda candidate: verify(connections, inventory, run, candidate, harness),
             plan_stage=lambda candidate, verified: plan_stage(
                 connections, inventory, run, candidate, host, paths.staged, contents=verified.contents
             ),
@@ -130,17 +124,19 @@ class _Installed:
         self._prompts = prompts
         self._folder = WorkspacePaths(self._evaluation.workspace).harness
 
-    def compare(self, *, update: bool) -> HarnessFound:
-        return compare_harness(self._transport, self._host, self._harness, self._folder, update=update)
+    def compare(self, *, update: bool) -> HarnessState:
+        return compare_harness(self._transport, self._host, self._harness.files, self._folder, update=update)
 
     def prompts_present(self) -> bool:
         return self._prompts.present(self._transport, self._host)
 
-    def install(self, files: tuple[str, ...]) -> None:
-        install_harness(self._transport, self._host, self._harness, self._folder, files)
+    def install(self, state: HarnessState) -> None:
+        install_harness(self._transport, self._host, self._harness.files, self._folder, state)
 
     def install_prompts(self) -> None:
         self._prompts.install(self._transport, self._host)
 
-    def preflight(self, work: Work, drafter_config: dict[str, Any]) -> Preflight:
-        return preflight(self._transport, self._evaluation, work.flags, drafter_config)
+    def preflight(self, work: Work, contents: Contents) -> Preflight:
+        return self._harness.preflight(
+            self._transport, self._evaluation, work.sample, self._prompts, contents
+        )

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from hostkit.checkpoints import Candidate, Choice, Contents, Fit, Layout, choose, fits, inspect_checkpoint
+from hostkit.checkpoints import Candidate, Choice, Contents, Fit, Layout, choose, inspect_checkpoint
 from hostkit.errors import DataError, NotWholeError, UnreachableError
 from hostkit.inventory.models import Inventory
 from hostkit.staging.plan import marker_of
 
 if TYPE_CHECKING:
+    from hostkit.evals.harness import Harness
     from hostkit.liveness.status import TrainStatus
     from hostkit.transport.connections import Connections
 
@@ -91,17 +92,14 @@ class Verified:
     fit: Fit
 
     @property
-    def config(self) -> dict[str, Any]:
-        """The drafter's own config; `fits` has made sure that there is one."""
-        return dict(self.contents.metadata["config"])
-
-    @property
     def words(self) -> str:
         step = f"step {self.fit.step} inside" if self.fit.step is not None else "no step inside"
         return f"{self.contents.format}, {len(self.contents.tensors)} tensors, {step}; the harness loads it"
 
 
-def verify(connections: Connections, inventory: Inventory, run: str, candidate: Candidate) -> Verified:
+def verify(
+    connections: Connections, inventory: Inventory, run: str, candidate: Candidate, harness: Harness
+) -> Verified:
     """Read the checkpoint's keys, shapes and config on its host, and hold them against the harness.
 
     Raises NotWholeError, and DataError where it was saved anew since, or the harness would not load it.
@@ -125,7 +123,7 @@ def verify(connections: Connections, inventory: Inventory, run: str, candidate: 
             where=where,
             hint="run the command again",
         )
-    fit = fits(contents, step=candidate.step, layout=Layout.of(saved))
+    fit = harness.verify(contents, step=candidate.step, layout=Layout.of(saved))
     if not fit.ok:
         raise DataError(
             "the harness would not load it: " + "; ".join(fit.problems),

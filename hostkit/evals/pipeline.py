@@ -18,7 +18,6 @@ from hostkit.checkpoints import Candidate
 from hostkit.errors import (
     BusyError,
     CannotCreateError,
-    ConfigError,
     DataError,
     HostkitError,
     Interrupted,
@@ -230,7 +229,7 @@ class Pipeline:
         self._with.lock.write(record.model_copy(update={"step": "collect"}))
         with self.steps.running("collect") as step:
             result, log = running.collect(
-                self._with.launcher, state, record.evaluation_id, record.staged["sha256"]
+                self._with.launcher, self._with.harness, state, record.evaluation_id, record.staged["sha256"]
             )
             step.words = f"{result.coverage.blocks} blocks of {result.coverage.prompts_done} prompts"
         return result, log, state
@@ -266,8 +265,9 @@ class Pipeline:
                 self.evaluation,
                 self.sample,
                 source,
-                collaborators.harness.hashes,
-                collaborators.prompts.sha256,
+                settings=collaborators.harness.settings(self.evaluation),
+                hashes=collaborators.harness.files.hashes,
+                prompts_sha256=collaborators.prompts.sha256,
             ),
             step=candidate.step,
             archive=str(collaborators.archive.folder),
@@ -303,28 +303,11 @@ class Pipeline:
             "run": self.evaluation.run,
             "source": source_of(self.inventory.runs[self.evaluation.run].host, candidate),
             "staged": record.staged,
-            "harness": self._with.harness.hashes,
+            "harness": self._with.harness.files.hashes,
             "prompts_sha256": self._with.prompts.sha256,
             "job": state.document(),
             "notes": self.steps.notes,
         }
-
-
-def check_evaluation(inventory: Inventory, name: str) -> None:
-    """Raise ConfigError for an evaluation that no harness of hostkit can run."""
-    evaluation = inventory.evals[name]
-    if evaluation.harness != "dflash":
-        raise ConfigError(
-            "only the bundled harness can be run so far",
-            where=f"evals.{name}.harness",
-            hint="write `harness: dflash`",
-        )
-    if evaluation.target is None:
-        raise ConfigError(
-            "the bundled harness needs a target",
-            where=f"evals.{name}",
-            hint="write target: {model: /models/...}",
-        )
 
 
 def _now() -> str:

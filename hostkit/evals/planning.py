@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 from hostkit.checkpoints import StagePlan
 from hostkit.evals import running
-from hostkit.evals.harness import Harness
-from hostkit.evals.preflight import Preflight
+from hostkit.evals.harness import Harness, Preflight
 from hostkit.evals.prompts import Prompts
-from hostkit.evals.request import Sample, WorkspacePaths, evaluate_argv, payload_flags
+from hostkit.evals.request import Sample, WorkspacePaths
 from hostkit.inventory.models import Eval, Host
 from hostkit.jobs import JobSpec, plan_launch
 from hostkit.plan import Effect, Plan, PlanStep
@@ -35,15 +33,18 @@ class Work:
     def paths(self) -> WorkspacePaths:
         return WorkspacePaths(self.evaluation.workspace)
 
-    @cached_property
-    def flags(self) -> list[str]:
-        """The flags that preflight and evaluation share."""
-        return payload_flags(self.evaluation, self.sample, self.prompts.path)
-
     def spec(self, staged: str, ready: Preflight | None, *, one_block: bool = False) -> JobSpec:
         """Return the job on the checkpoint at `staged`; `ready` has computed its memory."""
         out = f"results/{running.RESULT}"  # below the job's folder, which is its working directory
-        argv = evaluate_argv(self.evaluation, self.flags, staged, out, self.id, smoke=one_block)
+        argv = self.harness.argv(
+            self.evaluation,
+            self.sample,
+            self.prompts,
+            checkpoint=staged,
+            out=out,
+            evaluation_id=self.id,
+            one_block=one_block,
+        )
         limit = self.evaluation.limits
         return running.spec(
             self.name,
@@ -81,7 +82,7 @@ class Work:
         return PlanStep(
             name="check-harness",
             host=host,
-            summary=f"hash {len(self.harness.names)} files on both sides; install what is missing",
+            summary=f"hash {len(self.harness.files.names)} files on both sides; install what is missing",
             effects=tuple(effects),
         )
 

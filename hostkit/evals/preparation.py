@@ -8,8 +8,8 @@ from hostkit.checkpoints import Candidate
 from hostkit.evals import running
 from hostkit.evals.collaborators import Collaborators
 from hostkit.evals.finding import Verified
+from hostkit.evals.harness import Preflight
 from hostkit.evals.planning import Work
-from hostkit.evals.preflight import Preflight
 from hostkit.evals.record import Record
 from hostkit.evals.steps import Steps
 from hostkit.formatting import size
@@ -93,6 +93,7 @@ class Preparation:
             self._with.launcher,
             state,
             lambda message: self._steps.say(step, message),
+            self._with.harness.progress,
             timeout=self._with.remaining(),
         )
 
@@ -115,18 +116,19 @@ class Preparation:
         host = self._with.harness_host
         with self._steps.running("check-harness") as step:
             found = host.compare(update=self._update_harness)
-            step.words = found.words
+            step.words = found.summary
             if found.others:
                 self._steps.note(
                     [f"files that are not hostkit's lie beside the harness: {', '.join(found.others)}"]
                 )
             prompts = host.prompts_present()
             if not install:
-                return prompts and not found.wanted
-            if found.wanted:
-                self.record_action("install", folder=self._work.paths.harness, files=list(found.wanted))
-                host.install(found.wanted)
-                step.words = step.words.replace("to install", "installed")
+                return prompts and found.ready
+            if not found.ready:
+                files = [*found.wanted, *found.dropped]
+                self.record_action("install", folder=self._work.paths.harness, files=files)
+                host.install(found)
+                step.words = step.words.replace("to install", "installed").replace("to remove", "removed")
             if not prompts:
                 self.record_action(
                     "install", folder=self._work.prompts.folder, files=[self._work.prompts.path]
@@ -136,8 +138,8 @@ class Preparation:
 
     def _preflight(self, verified: Verified) -> Preflight:
         with self._steps.running("preflight") as step:
-            ready = self._with.harness_host.preflight(self._work, verified.config)
-            step.words = ready.words
+            ready = self._with.harness_host.preflight(self._work, verified.contents)
+            step.words = ready.summary
             return ready
 
     def _launch(

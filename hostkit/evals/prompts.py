@@ -7,14 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hostkit.errors import ConfigError
-from hostkit.evals.harness import Harness
-from hostkit.evals.request import WorkspacePaths
 from hostkit.inventory.models import Host
 from hostkit.jobs import install_files
 from hostkit.transport.base import Transport
 from hostkit.transport.programs.run import run_program
-
-BUNDLED = "dflash/data/prompts.jsonl"
 
 
 @dataclass(frozen=True)
@@ -27,20 +23,17 @@ class Prompts:
     data: bytes | None = None
 
     @classmethod
-    def of(cls, prompts: str, harness: Harness, paths: WorkspacePaths) -> Prompts:
-        """Return the prompts that an inventory names. Raises ConfigError for a file that cannot be read."""
-        if prompts == "bundled":
-            return cls(f"{paths.harness}/{BUNDLED}", harness.hashes[BUNDLED], paths.harness)
+    def read(cls, file: str, folder: str) -> Prompts:
+        """Return those of a file of this machine, to be brought into `folder`, named by its content."""
         try:
-            data = Path(prompts).expanduser().read_bytes()
+            data = Path(file).expanduser().read_bytes()
         except OSError as error:
             raise ConfigError(
                 f"the prompts cannot be read: {error.strerror}",
-                where=prompts,
+                where=file,
                 hint="write `prompts: bundled`",
             ) from error
         digest = hashlib.sha256(data).hexdigest()
-        folder = f"{paths.workspace}/prompts"
         return cls(f"{folder}/{digest[:16]}.jsonl", digest, folder, data)
 
     def present(self, transport: Transport, host: Host) -> bool:

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from hostkit.errors import DataError, DeadlineError, JobEndedError
-from hostkit.evals.results import EvalResult, parse
+from hostkit.evals.harness import Harness
+from hostkit.evals.results import EvalResult
 from hostkit.jobs import JobLimits, JobSpec, JobState, Launcher, State
 
 RESULT = "result.json"
@@ -36,8 +37,9 @@ def spec(
 class Follower:
     """Reads the payload's progress lines as they come, and tells them in words."""
 
-    def __init__(self, say: Callable[[str], None]) -> None:
+    def __init__(self, say: Callable[[str], None], progress: Callable[[dict[str, Any]], str]) -> None:
         self._say = say
+        self._progress = progress
         self._rest = b""
         self.last_error: dict[str, Any] | None = None
 
@@ -50,7 +52,7 @@ class Follower:
                 continue
             if event.get("event") == "error":
                 self.last_error = event
-            words = progress_words(event)
+            words = self._progress(event)
             if words:
                 self._say(words)
         if not data and state.state is State.RUNNING and state.reason:
@@ -73,25 +75,16 @@ def _event(line: bytes) -> dict[str, Any] | None:
     return event if isinstance(event, dict) else None
 
 
-def progress_words(event: dict[str, Any]) -> str:
-    """Return a progress event in words; empty for one that says nothing to a person."""
-    kind = event.get("event")
-    if kind == "smoke":
-        return "one block works end to end" if event.get("ok") else "one block failed"
-    if kind != "progress":
-        return ""
-    words = f"{event.get('phase')} {event.get('done')}/{event.get('of')}"
-    rate, missing = event.get("tokens_per_s"), event.get("missing")
-    if isinstance(rate, int | float):
-        words += f", {rate:.1f} tokens/s"
-    return words + (f", {missing} is missing" if missing else "")
-
-
 def follow(
-    launcher: Launcher, state: JobState, say: Callable[[str], None], *, timeout: float | None = None
+    launcher: Launcher,
+    state: JobState,
+    say: Callable[[str], None],
+    progress: Callable[[dict[str, Any]], str],
+    *,
+    timeout: float | None = None,
 ) -> JobState:
     """Follow a job to its good end. Raises JobEndedError for any other, DeadlineError after `timeout` seconds."""
-    follower = Follower(say)
+    follower = Follower(say, progress)
     ended = launcher.follow(state.attempt_id, timeout=timeout, progress=follower)
     if ended.state is State.RUNNING:
         raise DeadlineError(
@@ -119,10 +112,12 @@ def _ended_badly(state: JobState, last: str) -> JobEndedError:
     )
 
 
-def collect(launcher: Launcher, state: JobState, evaluation_id: str, sha256: str) -> tuple[EvalResult, bytes]:
+def collect(
+    launcher: Launcher, harness: Harness, state: JobState, evaluation_id: str, sha256: str
+) -> tuple[EvalResult, bytes]:
     """Return the job's result and its log. A result that is not this evaluation's own is a DataError."""
     where = f"{launcher.host}, job {state.job}"
-    result = parse(launcher.fetch(state.attempt_id, RESULT), where=f"{where}, results/{RESULT}")
+    result = harness.parse(launcher.fetch(state.attempt_id, RESULT), where=f"{where}, results/{RESULT}")
     if result.id != evaluation_id:
         raise DataError(
             f"the result is of another evaluation ({result.id}, not {evaluation_id})",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import posixpath
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from pydantic import BaseModel, ConfigDict
 
@@ -24,20 +25,34 @@ class Installed(BaseModel):
 
 
 def install_files(
-    transport: Transport, host: Host, files: Mapping[str, bytes], dest: str, *, mode: int = 0o600
+    transport: Transport,
+    host: Host,
+    files: Mapping[str, bytes],
+    dest: str,
+    *,
+    mode: int = 0o600,
+    remove: Mapping[str, str] = MappingProxyType({}),
 ) -> Installed:
     """Bring small files below the folder `dest`, in one round trip; each appears whole, by rename.
 
     Names may hold folders (`dflash/metrics.py`). What is there with the same content is left alone.
+    `remove`: files to take away, with the SHA-256 that each still has, else it stays.
     """
-    for name in files:
+    for name in (*files, *remove):
         check_name(name)
     manifest = [
         {"name": name, "size": len(data), "sha256": hashlib.sha256(data).hexdigest(), "mode": mode}
         for name, data in files.items()
     ]
     reply = ask(
-        transport, host, "install", dest=dest, files=manifest, stdin=b"".join(files.values()), timeout=300.0
+        transport,
+        host,
+        "install",
+        dest=dest,
+        files=manifest,
+        remove=dict(remove),
+        stdin=b"".join(files.values()),
+        timeout=300.0,
     )
     return Installed(written=tuple(reply["written"]), kept=tuple(reply["kept"]))
 

@@ -10,7 +10,7 @@ import json
 import os
 import stat
 import sys
-from typing import Any, Dict, Optional
+from typing import Any, Dict, List, Optional, Set
 
 
 def describe(path: str, text_limit: int) -> Optional[Dict[str, Any]]:
@@ -40,11 +40,19 @@ def serve(request: Dict[str, Any]) -> Dict[str, Any]:
     names = list(request["names"])
     limit = int(request.get("text_limit", 0))
     files = {name: describe(os.path.join(folder, name), limit) for name in names}
-    try:
-        others = sorted(set(os.listdir(folder)) - {name.split("/")[0] for name in names} - {"__pycache__"})
-    except OSError:
-        others = []
-    return {"exists": os.path.isdir(folder), "files": files, "others": others[:100]}
+    return {"exists": os.path.isdir(folder), "files": files, "others": _others(folder, set(names))}
+
+
+def _others(folder: str, names: Set[str]) -> List[str]:
+    """Return the files below the folder that are none of `names`, at most 500; bytecode is left out."""
+    others: List[str] = []
+    for place, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if name != "__pycache__")
+        below = [os.path.relpath(os.path.join(place, name), folder) for name in sorted(files)]
+        others += [name for name in below if name not in names]
+        if len(others) > 500:
+            break
+    return others[:500]
 
 
 if __name__ == "__main__":

@@ -265,7 +265,27 @@ def install(request: Dict[str, Any]) -> Dict[str, Any]:
             os.unlink(draft)
             raise
         written.append(entry["name"])
-    return {"written": written, "kept": kept}
+    removed = [name for name, digest in (request.get("remove") or {}).items() if _remove(dest, name, digest)]
+    return {"written": written, "kept": kept, "removed": removed}
+
+
+def _remove(dest: str, name: str, digest: str) -> bool:
+    """Take a file away if it is still what was installed, and the folders that it leaves empty."""
+    target = os.path.join(dest, name)
+    try:
+        with folder.open_regular(target) as file:
+            if hashlib.sha256(file.read()).hexdigest() != digest:
+                return False
+        os.unlink(target)
+        parent = os.path.dirname(name)
+        while parent:
+            os.rmdir(os.path.join(dest, parent))
+            parent = os.path.dirname(parent)
+    except folder.JobRefused:
+        return False
+    except OSError:
+        return not os.path.lexists(target)
+    return True
 
 
 def facts(request: Dict[str, Any]) -> Dict[str, Any]:

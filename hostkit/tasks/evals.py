@@ -53,7 +53,7 @@ def eval_latest(
     session.connections.preconnect(session.inventory.runs[session.inventory.evals[name].run].host)
 
     from hostkit.evals.collaborators import Collaborators
-    from hostkit.evals.pipeline import Options, Pipeline, check_evaluation
+    from hostkit.evals.pipeline import Options, Pipeline
     from hostkit.evals.steps import Steps
     from hostkit.report.steps import StepBoard
 
@@ -69,7 +69,6 @@ def eval_latest(
         yes=session.yes,
         dry_run=session.dry_run,
     )
-    check_evaluation(session.inventory, name)
     collaborators = Collaborators.connect(session.connections, session.inventory, name)
     pipeline = Pipeline(collaborators, session.inventory, name, options, steps)
     with board:
@@ -89,29 +88,21 @@ def eval_latest(
 
 
 def _drift(session: Session, name: str) -> Outcome:
-    from hostkit.evals.harness import dflash, drift
+    from hostkit.evals.harness import harness_of
+    from hostkit.evals.harness_files import drift
     from hostkit.evals.request import WorkspacePaths
 
     evaluation = session.inventory.evals[name]
     host = session.inventory.hosts[evaluation.host]
     folder = WorkspacePaths(evaluation.workspace).harness
-    found = drift(session.connections.transport(evaluation.host), host.python, dflash(), folder)
-    document = {
-        "schema": "hostkit.harness-drift/1",
-        "host": evaluation.host,
-        "folder": folder,
-        "missing": list(found.missing),
-        "outdated": list(found.outdated),
-        "changed": list(found.changed),
-        "unreadable": list(found.unreadable),
-        "others": list(found.others),
-        "diff": found.diff,
-    }
+    files = harness_of(session.inventory, name).files
+    found = drift(session.connections.transport(evaluation.host), host.python, files, folder)
+    document = found.document(evaluation.host, folder)
 
     def render(console: Console) -> None:
         from hostkit.report.console import remote
 
-        for word in ("changed", "outdated", "missing", "unreadable", "others"):
+        for word in ("changed", "outdated", "missing", "unreadable", "dropped", "others"):
             if document[word]:
                 console.print(remote(f"{word}: " + ", ".join(document[word])))
         if found.diff:

@@ -16,13 +16,12 @@ from hostkit.errors import BusyError, CannotCreateError, DataError, HostkitError
 from hostkit.evals import running
 from hostkit.evals.archive import Archive
 from hostkit.evals.collaborators import Collaborators
+from hostkit.evals.dflash import DFlash
 from hostkit.evals.finding import Verified
-from hostkit.evals.harness import dflash
+from hostkit.evals.harness import Preflight
+from hostkit.evals.harness_files import HarnessState
 from hostkit.evals.pipeline import Options, Pipeline
-from hostkit.evals.preflight import HarnessFound, Preflight
-from hostkit.evals.prompts import Prompts
 from hostkit.evals.record import EvaluationLock
-from hostkit.evals.request import WorkspacePaths
 from hostkit.evals.results import EvalResult, dump
 from hostkit.evals.steps import Steps
 from hostkit.jobs import Facts, JobSpec, JobState, State, check
@@ -89,13 +88,13 @@ class World:
 
     # -- the harness on its host
 
-    def compare(self, *, update: bool) -> HarnessFound:
-        return HarnessFound((), self.others, "equal")
+    def compare(self, *, update: bool) -> HarnessState:
+        return HarnessState((), self.others, "equal")
 
     def prompts_present(self) -> bool:
         return True
 
-    def install(self, files: tuple[str, ...]) -> None:
+    def install(self, _state: HarnessState) -> None:
         self._did("install")
 
     def install_prompts(self) -> None:
@@ -103,7 +102,7 @@ class World:
 
     def preflight(self, _work: Any, _config: Any) -> Preflight:
         self._did("preflight")
-        return Preflight({"memory": {"peak_bytes": 1}, "disk": {"needed_bytes": 1}})
+        return Preflight(1, 1, "nothing missing")
 
     # -- the launcher
 
@@ -181,7 +180,7 @@ class World:
     def evaluate(self, **options: bool) -> dict[str, Any]:
         self.done, self.asked = [], []
         found = inventory().model_copy(update={"archive": str(self.folder)})
-        harness, paths = dflash(), WorkspacePaths("/root/eval")
+        harness = DFlash()
         collaborators = Collaborators(
             observe=self.observe,
             verify=self.verify,
@@ -189,7 +188,7 @@ class World:
             stage=self.stage,
             launcher=self,
             harness=harness,
-            prompts=Prompts.of("bundled", harness, paths),
+            prompts=harness.prompts(found.evals["drafter"]),
             harness_host=self,
             guard=check,
             here="laptop",

@@ -9,16 +9,15 @@ import pytest
 
 from hostkit.checkpoints import Contents, StagePlan
 from hostkit.errors import RefusedError
-from hostkit.evals.harness import dflash
+from hostkit.evals.dflash import DFlash
+from hostkit.evals.harness import Preflight
 from hostkit.evals.planning import Work
-from hostkit.evals.preflight import Preflight
-from hostkit.evals.prompts import Prompts
-from hostkit.evals.request import Sample, WorkspacePaths
+from hostkit.evals.request import Sample
 from hostkit.inventory.models import Host, Inventory
 from hostkit.jobs import check, protect
 
 GIB = 2**30
-READY = Preflight({"memory": {"peak_bytes": 8 * GIB}, "disk": {"needed_bytes": GIB}})
+READY = Preflight(8 * GIB, GIB, "nothing missing")
 
 
 def inventory(workspace: str = "/root/eval", host: str = "ct129", prompts: str = "bundled") -> Inventory:
@@ -55,14 +54,14 @@ def inventory(workspace: str = "/root/eval", host: str = "ct129", prompts: str =
 
 def work(found: Inventory) -> Work:
     evaluation = found.evals["drafter"]
-    harness, paths = dflash(), WorkspacePaths(evaluation.workspace)
+    harness = DFlash()
     return Work(
         name="drafter",
         evaluation=evaluation,
         host=found.hosts[evaluation.host],
         sample=Sample.of(evaluation, quick=False),
         harness=harness,
-        prompts=Prompts.of(evaluation.prompts, harness, paths),
+        prompts=harness.prompts(evaluation),
         id="e" * 16,
         step=4000,
         archive="/data/archive/drafter",

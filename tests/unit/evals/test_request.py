@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hostkit.evals.request import Sample, evaluate_argv, evaluation_id, payload_flags
+from hostkit.evals.dflash import DFlash
+from hostkit.evals.request import Sample, evaluation_id
 from hostkit.inventory.models import Eval
 
 BASE = {
@@ -27,7 +28,13 @@ SOURCE = {
 def identity(source=SOURCE, hashes=None, prompts="p", quick=False, **changes):
     evaluation = Eval.model_validate(BASE | changes)
     return evaluation_id(
-        "drafter", evaluation, Sample.of(evaluation, quick=quick), source, hashes or {"a.py": "1"}, prompts
+        "drafter",
+        evaluation,
+        Sample.of(evaluation, quick=quick),
+        source,
+        settings=DFlash().settings(evaluation),
+        hashes=hashes or {"a.py": "1"},
+        prompts_sha256=prompts,
     )
 
 
@@ -63,16 +70,3 @@ def test_limits_and_baselines_do_not_change_the_id():
 def test_the_quick_sample_is_never_larger_than_the_full_one():
     evaluation = Eval.model_validate(BASE | {"blocks_per_prompt": 1})
     assert Sample.of(evaluation, quick=True).blocks_per_prompt == 1
-
-
-def test_the_command_line_holds_every_setting_as_its_own_word():
-    evaluation = Eval.model_validate(
-        BASE | {"thinking": True, "max_prompts": 3, "block_size": 8, "limits": {"cpus": 2}}
-    )
-    flags = payload_flags(evaluation, Sample.of(evaluation, quick=False), "/root/eval/harness/prompts.jsonl")
-    argv = evaluate_argv(evaluation, flags, "/root/eval/a b.pt", "results/result.json", "0" * 16)
-    assert argv[:3] == ["/root/eval/.venv/bin/python", "-u", "/root/eval/harness/eval_drafter.py"]
-    assert argv[argv.index("--checkpoint") + 1] == "/root/eval/a b.pt"
-    for flag, value in {"--block-size": "8", "--max-prompts": "3", "--threads": "2", "--seed": "0"}.items():
-        assert argv[argv.index(flag) + 1] == value
-    assert "--thinking" in argv and "--smoke" not in argv
