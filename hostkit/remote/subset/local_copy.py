@@ -13,9 +13,9 @@ import stat
 import zlib
 from typing import Any, Iterator
 
-from host import writeback
 from subset import stream, torch_layout
 from subset.torch_layout import Layout, SelectError
+from transfer import protocol
 
 
 def copy(
@@ -100,11 +100,9 @@ def _room(target: str, part: str, layout: Layout) -> None:
 
 
 def _write(layout: Layout, path: str, out: int, begin: int, rate: int | None) -> dict[str, Any]:
-    writer = writeback.Writer(out, begin)
-
     def sink(data: Any) -> None:
         with _writing("the copy"):
-            writer.write(data)
+            protocol.write(out, data)
 
     with _writing("the copy"):
         os.ftruncate(out, begin)

@@ -10,7 +10,6 @@ import os
 import zlib
 from typing import IO, Any
 
-from host import writeback
 from transfer import protocol
 
 
@@ -54,10 +53,9 @@ class Selection:
 
     def take(self, stream: IO[bytes]) -> dict[str, Any]:
         """Take what comes behind the marker; return the sender's last word, or what is damaged."""
-        writer = writeback.Writer(self.descriptor, self.at)
         for _, _, parts in protocol.blocks(stream):
             for part in parts:
-                writer.write(part)
+                protocol.write(self.descriptor, part)
                 wrong = self._count(part)
                 if wrong is not None:
                     return {"damaged": "record %s" % wrong if "record" not in wrong else wrong}
