@@ -320,3 +320,59 @@ def test_looking_leaves_nothing_on_any_host(fleet: Fleet) -> None:
     )
     assert {host: fleet.out(host, *listing) for host in hosts} == files
     training.go_on()
+
+
+def from_pve(fleet: Fleet, log: str | None, **process: str) -> Path:
+    """Return an inventory that watches the container's training from its Proxmox host."""
+
+    def change(data: dict[str, Any]) -> None:
+        run = data["runs"]["drafter"]
+        run.update(host="pve", log={"path": log} if log else {})
+        run["process"].update(process)
+
+    return fleet.inventory_with(change)
+
+
+ROOTFS = "/var/lib/lxc/200/rootfs"
+
+
+def test_a_container_s_process_seen_from_its_host_counts_where_the_declared_log_is_its_own(
+    fleet: Fleet,
+) -> None:
+    Training.begin(fleet)
+    for inventory in (
+        from_pve(fleet, ROOTFS + LOG),
+        from_pve(fleet, LOG, container="200"),
+        from_pve(fleet, ROOTFS + LOG, container="any"),
+    ):
+        found = status(fleet, inventory=inventory)
+        assert found["verdict"] == "RUNNING", found["evidence"]
+        assert any(line.endswith("is in container 200") for line in found["evidence"]), found["evidence"]
+    again = status(fleet, inventory=from_pve(fleet, LOG, container="200"))
+    assert [finding["kind"] for finding in again["findings"]] == []
+
+
+def test_a_container_s_process_seen_from_its_host_is_unknown_where_the_declared_log_is_another(
+    fleet: Fleet,
+) -> None:
+    training = Training.begin(fleet)
+    fleet.sh("pve", ["sh", "-c", "mkdir -p /workspace && echo step 9 loss 1 >/workspace/train.log"])
+    found = status(fleet, inventory=from_pve(fleet, LOG))
+    assert found["verdict"] == "UNKNOWN"
+    assert "declare process.container (200)" in " ".join(found["evidence"])
+    other = status(fleet, inventory=from_pve(fleet, LOG, container="201"))
+    assert other["processes"] == []
+    assert "is in container 200, not in 201" in " ".join(other["evidence"])
+    training.go_on()
+
+
+def test_a_log_renamed_under_a_live_training_is_read_all_the_same(fleet: Fleet) -> None:
+    training = Training.begin(fleet)
+    training.reach(5)
+    (fleet.root("ct200") / "workspace/train.log").rename(fleet.root("ct200") / "workspace/first try")
+    done = fleet.hostkit("train-status", "--json")
+    found = json.loads(done.stdout)
+    assert (found["verdict"], done.returncode) == ("RUNNING", 1), found["evidence"]
+    assert found["step"]["live"] >= 5
+    assert [finding["kind"] for finding in found["findings"]] == ["log-rotated"]
+    assert "/workspace/first try" in found["findings"][0]["text"]

@@ -141,9 +141,11 @@ def _moved_to(
     logs = [one for one in logs if one in held]
     likely += [one for one in logs if os.path.basename(one["path"]).startswith((base + ".", base + "-"))]
     if not out["size"] or (began is not None and out["mtime"] < began - 1):  # nobody writes the declared one
-        named = [one for one in logs if not one["deleted"]]
-        likely += [one for one in named if os.path.dirname(one["path"]) == folder]
+        named = [one for one in held if not one["deleted"]]
+        beside = [one for one in named if os.path.dirname(one["path"]) == folder]
+        likely += [one for one in logs if one in beside]
         likely += [one for one in named if one["fd"] in (1, 2)]
+        likely += beside if len({one["path"] for one in beside}) == 1 else []
     return likely[0] if likely else None
 
 

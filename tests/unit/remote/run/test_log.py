@@ -47,8 +47,11 @@ def read(path: Path, pid: int, **more: Any) -> dict[str, Any]:
     return run_log.log(str(path), [pid], **more)
 
 
-def test_a_log_renamed_to_any_name_is_read_by_its_descriptor(writer: Writer, tmp_path: Path) -> None:
-    path, moved = tmp_path / "train.log", tmp_path / "first try.txt"
+@pytest.mark.parametrize("name", ["first try.txt", "first try", "train.log.1"])
+def test_a_log_renamed_to_any_name_is_read_by_its_descriptor(
+    writer: Writer, tmp_path: Path, name: str
+) -> None:
+    path, moved = tmp_path / "train.log", tmp_path / name
     pid = writer(path)
     path.rename(moved)
     log = read(path, pid)
