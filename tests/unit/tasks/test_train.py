@@ -91,6 +91,31 @@ def test_all_runs_are_asked_together_and_the_worst_decides(inventory: Path) -> N
     assert [one["run"] for one in found["runs"]] == ["done", "never", "unreached"]
 
 
+def test_the_runs_stand_in_one_place_whether_one_is_asked_for_or_all(inventory: Path) -> None:
+    _, one = document(inventory, "--run", "done")
+    (run,) = one["runs"]
+    assert run == {key: value for key, value in one.items() if key != "runs"}
+    _, every = document(inventory)
+    assert [run["schema"] for run in every["runs"]] == ["hostkit.train-status/1"] * 3
+
+
+def test_ten_runs_of_a_host_are_one_probe(tmp_path: Path) -> None:
+    counting = tmp_path / "counting-python"
+    counting.write_text(f'#!/bin/sh\necho probe >>"{tmp_path}/probes"\nexec {sys.executable} "$@"\n')
+    counting.chmod(0o755)
+    runs = {f"run{number}": {"host": "me", "process": {"script": f"no-{number}.py"}} for number in range(10)}
+    hosts = {"me": {"local": True, "python": str(counting)}}
+    (tmp_path / "fleet.yaml").write_text(yaml.safe_dump({"hostkit": 1, "hosts": hosts, "runs": runs}))
+    _, found = document(tmp_path / "fleet.yaml")
+    assert [run["run"] for run in found["runs"]] == list(runs)
+    assert (tmp_path / "probes").read_text() == "probe\n"
+
+
+def test_log_lines_are_shown_for_several_runs_where_they_are_asked_for(inventory: Path) -> None:
+    assert "step 10 loss [red]2" not in ask(inventory).stdout
+    assert "step 10 loss [red]2" in ask(inventory, "--lines", "1").stdout
+
+
 def test_a_page_shows_the_last_lines_as_they_are(inventory: Path) -> None:
     done = ask(inventory, "--run", "done", "--lines", "1")
     assert done.returncode == 0
@@ -107,7 +132,8 @@ def test_quiet_says_nothing_when_all_is_well_and_the_page_when_it_is_not(invento
 
 def test_a_wrong_name_or_number_is_a_usage_error(inventory: Path) -> None:
     assert ask(inventory, "--run", "drafter").returncode == 64
-    assert ask(inventory, "--lines", "-1").returncode == 64
+    for lines in ("-1", "x", "1e3", "9" * 50):
+        assert ask(inventory, "--lines", lines).returncode == 64
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
