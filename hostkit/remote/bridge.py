@@ -25,7 +25,7 @@ _JOIN = (
 
 def serve(request: dict[str, Any]) -> dict[str, Any]:
     """Return the receiver's reply, with what the sender said; or `failed`: the receiver itself was not there."""
-    if not request.get("humble"):
+    if not request.get("low_priority"):
         return _serve(request)
     priority.take()
     with copy_cgroup.entered():
@@ -33,7 +33,7 @@ def serve(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _serve(request: dict[str, Any]) -> dict[str, Any]:
-    receiver = child.Child(request["receiver"]["argv"], stdout=subprocess.PIPE)
+    receiver = child.ChildProcess(request["receiver"]["argv"], stdout=subprocess.PIPE)
     put, back = receiver.process.stdin, receiver.process.stdout
     assert put is not None
     assert back is not None
@@ -70,7 +70,7 @@ def _stream(
     """Join a sender's output with the receiver's input; return the receiver's answer, and how the sender ended."""
     program = base64.b64decode(request["sender"]["program"]).replace(b"@BEGIN@", repr(begin).encode())
     protocol.widen(put.fileno())
-    sender = child.Child(request["sender"]["argv"], given=program, stdout=put)
+    sender = child.ChildProcess(request["sender"]["argv"], given=program, stdout=put)
     _close(put)
     reply = protocol.document(back)
     status = sender.end(now=reply is None or "damaged" in reply)
@@ -85,7 +85,7 @@ def _rsync(
     read, write = os.pipe()
     rsh = ["sh", "-c", _JOIN, "sh", str(read), str(put.fileno())]
     words = [asked["argv"][0], "-e", " ".join(_quoted(word) for word in rsh), *asked["argv"][1:]]
-    rsync = child.Child(
+    rsync = child.ChildProcess(
         [*words, "receiver:."],
         given=os.fsencode(asked["names"]),
         stdout=subprocess.DEVNULL,

@@ -83,8 +83,8 @@ def waiting(pipe: IO[bytes]) -> int:
     return count[0]
 
 
-class Attendant:
-    """Hears questions in a thread of its own; does the rest in one loop."""
+class CommandServer:
+    """Reads requests in a thread of its own; does the rest in one loop."""
 
     def __init__(self) -> None:
         self.out = os.dup(1)
@@ -261,7 +261,7 @@ class Attendant:
                 self.close(command, kind)
 
 
-def attend() -> None:
-    """Be the attendant."""
-    Attendant().serve()
+def run() -> None:
+    """Serve commands on stdin and stdout until the caller is gone."""
+    CommandServer().serve()
     os._exit(0)  # whatever has no time limit goes on by itself, as if it had been asked alone

@@ -4,7 +4,7 @@ Travels to hosts: standard library only, Python 3.8 or newer. The places are rec
 
 ops: prepare (looks only), receive (rsync, then proof), pull (a stream), publish (final name), prove (a staged
 one, again), progress, discard. A reply with `refused` says in one word why not, and `what` in a sentence. What a
-carrier brings comes in by `attend` instead, which reads it from standard input.
+carrier brings comes in by `receive_stdin` instead, which reads it from standard input.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ def prepare(place: Place, request: dict[str, Any]) -> dict[str, Any]:
 
 def copied(copy: Callable[..., dict[str, Any]], place: Place, request: dict[str, Any]) -> dict[str, Any]:
     """Copy and prove, as the only one. Nothing is at the final name yet."""
-    with _humble(), Claim(place) as claim:
+    with _lowered_priority(), Claim(place) as claim:
         receive.ready(place, request)
         return copy(place, request, claim)
 
 
-def attend(request: dict[str, Any]) -> None:
+def receive_stdin(request: dict[str, Any]) -> None:
     """Take what a carrier brings, answer it, and end."""
-    with _humble():
-        receive.attend(request)
+    with _lowered_priority():
+        receive.receive_stdin(request)
     os._exit(0)  # without waiting for who listens
 
 
@@ -90,7 +90,7 @@ def prove(place: Place) -> dict[str, Any]:
     manifest = place.manifest()
     if manifest is None:
         return {"proven": False, "reason": "no manifest"}
-    with _humble():
+    with _lowered_priority():
         reason = _disproof(place, manifest)
     if reason is not None:
         return {"proven": False, "reason": reason}
@@ -118,7 +118,7 @@ def discard(place: Place) -> dict[str, Any]:
     return {"discarded": True}
 
 
-def _humble() -> ContextManager[Any]:
+def _lowered_priority() -> ContextManager[Any]:
     """Take the lowest place for CPU and disk: the destination may be a machine that the run is on as well."""
     priority.take()
     return copy_cgroup.entered()

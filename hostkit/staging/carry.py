@@ -37,7 +37,7 @@ def _request(inventory: Inventory, plan: StagePlan) -> dict[str, Any]:
     asked |= {"marker": line, "silence": silence, "rsync": plan.carried == "rsync"}
     request: dict[str, Any] = {
         "marker": line,
-        "humble": plan.by == "push",  # beside the run
+        "low_priority": plan.by == "push",  # beside the run
         "receiver": {
             "argv": list(plan.receiver),
             "program": base64.b64encode(receiver(asked)).decode(),

@@ -36,7 +36,7 @@ _RECEIVER = (
     FINDER
     + """
 import receiver
-receiver.attend({request!r})
+receiver.receive_stdin({request!r})
 """
 )
 # No quote, no newline, no `!`, no backslash: each login shell on the way reads it alike once it is quoted.

@@ -34,8 +34,7 @@ TICK = 0.25  # seconds between two checks of the deadline
 @cache
 def _program() -> bytes:
     text = (
-        FINDER.format(sources=sources_of("command_server"))
-        + "import command_server\ncommand_server.attend()\n"
+        FINDER.format(sources=sources_of("command_server")) + "import command_server\ncommand_server.run()\n"
     )
     packed = zlib.compress(text.encode(), 9)
     return b"%d\n%s" % (len(packed), packed)

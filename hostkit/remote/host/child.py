@@ -31,8 +31,8 @@ def end_with_us() -> Callable[[], None]:
     return ask
 
 
-class Child:
-    """A process on the leash. What it says on stderr is read all the time, and its end kept: no file is written."""
+class ChildProcess:
+    """A child that dies with its parent. Its stderr is read all the time, and its end kept; no file is written."""
 
     def __init__(
         self, argv: Sequence[str], *, given: bytes | None = None, pass_fds: Sequence[int] = (), **more: Any

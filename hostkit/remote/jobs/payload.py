@@ -28,7 +28,7 @@ def become(
     what = spec["argv"][0]
     try:
         os.setsid()
-        leashed = process.prctl(process.PR_SET_PDEATHSIG, signal.SIGKILL)
+        dies_with_parent = process.prctl(process.PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != supervisor:
             os._exit(125)  # it died before it could be heard
         limits = spec.get("limits") or {}
@@ -37,8 +37,8 @@ def become(
         measures = isolation.apply(limits, entered.get("memory", False))
         _enter(groups, "cpu", entered)  # the slow lane last
         variables, more = isolation.environment(limits, bool(spec.get("hide_gpus", True)))
-        why = "PR_SET_PDEATHSIG" if leashed else "no prctl here"
-        more.append(priority.measure("dies-with-supervisor", leashed, why))
+        why = "PR_SET_PDEATHSIG" if dies_with_parent else "no prctl here"
+        more.append(priority.measure("dies-with-supervisor", dies_with_parent, why))
         what = spec.get("cwd") or path
         os.chdir(what)
         for number, name in ((0, "/dev/null"), (1, "out"), (2, "err")):

@@ -28,7 +28,7 @@ HERE_EVERY = 2.0  # seconds between two signs of life to a carrier
 def receive(place: Place, request: dict[str, Any], claim: Claim) -> dict[str, Any]:
     """Copy with the given rsync, then prove what came."""
     before = place.arrived()
-    done = host_child.Child(
+    done = host_child.ChildProcess(
         [*request["argv"], place.partial + "/"],
         given=os.fsencode(request["names"]),
         stdout=subprocess.DEVNULL,
@@ -44,9 +44,9 @@ def receive(place: Place, request: dict[str, Any], claim: Claim) -> dict[str, An
 def pull(place: Place, request: dict[str, Any], claim: Claim) -> dict[str, Any]:
     """Run `argv` with `program` on its stdin, take what it sends; return proofs, or what is wrong."""
 
-    def send(begin: Any) -> host_child.Child:
+    def send(begin: Any) -> host_child.ChildProcess:
         program = base64.b64decode(request["program"]).replace(b"@BEGIN@", repr(begin).encode())
-        return host_child.Child(
+        return host_child.ChildProcess(
             request["argv"], given=program, stdout=subprocess.PIPE, pass_fds=(claim.number,)
         )
 
@@ -73,7 +73,7 @@ def _output(place: Place, request: dict[str, Any]) -> Any:
     return receive_files.Files(place.partial, request)
 
 
-def _from_child(output: Any, child: host_child.Child, marker: bytes) -> dict[str, Any]:
+def _from_child(output: Any, child: host_child.ChildProcess, marker: bytes) -> dict[str, Any]:
     assert child.process.stdout is not None
     protocol.widen(child.process.stdout.fileno())
     reply: dict[str, Any] = {"damaged": "it was not taken to its end"}
@@ -104,7 +104,7 @@ def _from(output: Any, stream: IO[bytes], marker: bytes) -> dict[str, Any]:
 # --- what a carrier brings: its stream is our standard input, our answers go back on our standard output
 
 
-def attend(request: dict[str, Any]) -> None:
+def receive_stdin(request: dict[str, Any]) -> None:
     """Be the receiver that a carrier talks to; we end when nobody reads our answers, or nothing comes for too long."""
     carrier = Carrier(request["marker"].encode(), request["silence"])
     try:
@@ -220,7 +220,7 @@ def _served(place: Place, request: dict[str, Any], claim: Claim, carrier: Carrie
     rsync = tools.tools()["rsync"]
     if rsync is None:
         raise RefusedError("cannot-create", "rsync is missing")
-    server = host_child.Child(
+    server = host_child.ChildProcess(
         [rsync, *words[1:]], stdin=0, stdout=subprocess.PIPE, cwd=place.partial, pass_fds=(claim.number,)
     )
     assert server.process.stdout is not None

@@ -21,7 +21,7 @@ _IMPORT = re.compile(
     r"|import[ \t]+(?P<modules>[^\n#]+))",
     re.MULTILINE,
 )
-MOST = 64 << 20  # bytes of an answer; the largest that hostkit asks for are a few
+MAX_REPLY = 64 << 20  # bytes; the largest that hostkit asks for are a few MiB
 
 # Also Python 2 must understand it, to say that it is too old. Nothing of the program stands in an argv.
 LOADER = (
@@ -158,18 +158,18 @@ def run_program(
     data = b"%d\n%s%d\n%s%s" % (len(code), code, len(asked), asked, stdin)
     argv = [python, "-I", "-S", "-B", "-c", LOADER]
     try:
-        done = transport.run(argv, stdin=data, timeout=timeout, max_bytes=MOST)
+        done = transport.run(argv, stdin=data, timeout=timeout, max_bytes=MAX_REPLY)
     except LostError:
         if not retry:
             raise
-        done = transport.run(argv, stdin=data, timeout=timeout, max_bytes=MOST)
+        done = transport.run(argv, stdin=data, timeout=timeout, max_bytes=MAX_REPLY)
     return _reply(done, transport.host, python, name)
 
 
 def _reply(done: Completed, host: str, python: str, name: str) -> dict[str, Any]:
     try:
         document = json.loads(done.stdout)
-    except ValueError:
+    except (ValueError, RecursionError):  # no JSON, or nested to hurt
         document = None
     if not isinstance(document, dict):
         if done.exit in (126, 127):

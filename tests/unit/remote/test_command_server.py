@@ -24,7 +24,7 @@ class Talk:
 
     def __init__(self) -> None:
         program = (
-            f"import sys; sys.path.insert(0, {str(REMOTE)!r}); import command_server; command_server.attend()"
+            f"import sys; sys.path.insert(0, {str(REMOTE)!r}); import command_server; command_server.run()"
         )
         argv = [sys.executable, "-I", "-S", "-B", "-c", program]
         self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)

@@ -1,4 +1,4 @@
-"""A child on the leash ends when it is told to, when we end, and also where nothing can be asked of the C library."""
+"""A child process ends when it is told to, when we end, and also where nothing can be asked of the C library."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from host import process
 
 def ended(script: str, *, now: bool) -> tuple[int, str]:
     """Run a shell until it says that it is up, and to its end; return its status, and the end of what it said."""
-    child = host_child.Child(["sh", "-c", script], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    child = host_child.ChildProcess(["sh", "-c", script], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
     with child.process:
         assert child.process.stdout is not None
         assert child.process.stdout.readline() == b"up\n"
@@ -41,7 +41,7 @@ def test_it_ends_when_its_parent_is_killed() -> None:
     folder = str(Path(host_child.__file__).parents[1])
     code = (
         f"import sys; sys.path.insert(0, {folder!r}); import os, signal, subprocess; from host import child\n"
-        "made = child.Child(['sleep', '600'], stdin=subprocess.DEVNULL)\n"
+        "made = child.ChildProcess(['sleep', '600'], stdin=subprocess.DEVNULL)\n"
         "print(made.process.pid, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=120, check=False)

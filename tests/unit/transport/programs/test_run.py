@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import shutil
@@ -134,7 +135,7 @@ def test_an_interpreter_that_floods_us_is_cut_off(
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\nexec yes xxx\n")
     python.chmod(0o755)
-    monkeypatch.setattr(run, "MOST", 8 << 20)
+    monkeypatch.setattr(run, "MAX_REPLY", 8 << 20)
     with pytest.raises(ProtocolError, match="exceeded 8 MiB"):
         run_program(here, str(python), "trial", {}, timeout=20)
 
@@ -193,7 +194,9 @@ def test_an_old_interpreter_says_which_it_is() -> None:
     assert json.loads(done.stdout) == {"old": "3.6"}
 
 
-@pytest.mark.parametrize("stdout", [b"", b"not json", b"[1]", b'{"reply": 3}', b"{}", b'{"reply": {}'])
+@pytest.mark.parametrize(
+    "stdout", [b"", b"not json", b"[1]", b'{"reply": 3}', b"{}", b'{"reply": {}', b"[" * 100_000]
+)
 def test_an_answer_that_is_no_document_is_unknown(remote: Path, stdout: bytes) -> None:
     transport = FakeTransport("a", lambda argv, stdin: Completed(tuple(argv), 0, stdout, b"said on stderr"))
     with pytest.raises(ProtocolError):
@@ -221,6 +224,43 @@ def test_a_lost_connection_is_tried_once_more_only_when_that_is_safe(remote: Pat
     with pytest.raises(LostError):
         run_program(twice, "python3", "trial", {}, retry=True)
     assert len(twice.asked) == 2
+
+
+REMOTE = Path(run.__file__).parents[2] / "remote"
+MODULES = sorted(
+    ".".join(path.relative_to(REMOTE).with_suffix("").parts).removesuffix(".__init__")
+    for path in REMOTE.rglob("*.py")
+)
+PROGRAMS = sorted(
+    path.stem
+    for path in REMOTE.glob("*.py")
+    if path.stem != "checkpoint_cli"  # which a person runs in its folder
+)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_what_travels_with_a_module_is_what_python_sees_it_import(module: str) -> None:
+    source = run._text(module)
+    assert source is not None
+    imported: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            imported |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.module is not None and not node.level, "a module that travels imports by full name"
+            imported |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    with_rooms = {name.rsplit(".", dots)[0] for name in imported for dots in range(name.count(".") + 1)}
+    assert run.imported(source) == with_rooms & set(MODULES)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_every_program_starts_from_what_travels_with_it_alone(program: str, tmp_path: Path) -> None:
+    code = (
+        run.FINDER.format(sources=run.sources_of(program)) + f"\nimport {program}\nprint({program}.__doc__)"
+    )
+    argv = [sys.executable, "-I", "-S", "-B", "-"]
+    done = subprocess.run(argv, input=code.encode(), capture_output=True, cwd=tmp_path, check=False)
+    assert done.returncode == 0 and done.stdout, done.stderr.decode()
 
 
 @pytest.mark.skipif(not shutil.which("python3"), reason="no python3")
