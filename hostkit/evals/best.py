@@ -141,13 +141,13 @@ def _kind(entry: Entry) -> str:
 
 
 def _beside(best: Entry, second: Entry) -> str | None:
-    """Say so where the best and the next cannot be told apart: then nothing is called better."""
+    """Say so where the best and the next differ by no more than chance: then nothing is called better."""
     difference = compare(second.result, best.result).differences.get(METRIC)
     if difference is None or difference.words == "better":
         return None
     bounds = difference.interval
     told = f"{difference.difference:+.2f} [{bounds[0]:.2f}, {bounds[1]:.2f}]" if bounds else "too few prompts"
-    return f"not told apart from {second.label} ({told})"
+    return f"no significant difference from {second.label} ({told})"
 
 
 def _source(entry: Entry) -> dict[str, Any] | None:

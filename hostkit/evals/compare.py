@@ -30,7 +30,7 @@ class Difference(BaseModel):
     interval: tuple[float, float] | None
     prompts: int
     pairs: int
-    words: Literal["better", "worse", "not told apart", "too few prompts to say"]
+    words: Literal["better", "worse", "no significant difference", "too few prompts to say"]
 
 
 class Comparison(BaseModel):
@@ -185,12 +185,12 @@ def _differences(a: EvalResult, b: EvalResult) -> dict[str, Difference]:
 
 def _words(
     bounds: tuple[float, float] | None,
-) -> Literal["better", "worse", "not told apart", "too few prompts to say"]:
+) -> Literal["better", "worse", "no significant difference", "too few prompts to say"]:
     if bounds is None:
         return "too few prompts to say"
     if bounds[0] > 0:
         return "better"
-    return "worse" if bounds[1] < 0 else "not told apart"
+    return "worse" if bounds[1] < 0 else "no significant difference"
 
 
 def _pairs(a: EvalResult, b: EvalResult) -> list[tuple[dict[int, Any], dict[int, Any]]]:

@@ -52,9 +52,9 @@ class ResultFiler:
             self.steps.note(self.archive.entries()[1])
             previous = self.archive.before(result)
             compared = compare(previous.result, result) if previous is not None else None
-            step.words = "the first result here"
+            step.message = "the first result here"
             if previous is not None and compared is not None:
-                step.words = f"with {previous.label}: {compared.verdict}"
+                step.message = f"with {previous.label}: {compared.verdict}"
         with self.steps.running("archive") as step:
             files = {
                 "result.json": dump(result.document()),
@@ -66,7 +66,7 @@ class ResultFiler:
             if compared is not None:
                 files["comparison.json"] = dump(compared.document())
             folder = self.archive.add(result, files)
-            step.words = str(folder)
+            step.message = str(folder)
         lock.write(record.model_copy(update={"step": "recheck", "archived": str(folder)}))
         after = self._recheck(folder)
         return self._document(Entry(folder, result), previous, record.candidate, record.verdict_before, after)
@@ -98,7 +98,7 @@ class ResultFiler:
             status = self._reached()
             after = status.document()
             live = status.step.live
-            step.words = status.verdict + (f", step {live}" if live is not None else "")
+            step.message = status.verdict + (f", step {live}" if live is not None else "")
             add_later(folder, AFTER, dump(after))
             return after
 

@@ -202,7 +202,7 @@ class Pipeline:
             status = self._with.observe()
             if kept is not None:
                 candidate = Candidate.model_validate(kept.candidate)
-                step.words = f"resuming step {candidate.step}, started {kept.started_at}"
+                step.message = f"resuming step {candidate.step}, started {kept.started_at}"
                 newer = [
                     saved.step for saved in status.checkpoints if saved.newest and saved.step > candidate.step
                 ]
@@ -214,7 +214,7 @@ class Pipeline:
             chosen = choose_latest(status, self._not_whole)
             self.steps.note(chosen.notes)
             live = f", the run is at step {status.step.live}" if status.step.live is not None else ""
-            step.words = f"step {chosen.candidate.step}{live}"
+            step.message = f"step {chosen.candidate.step}{live}"
             return status, chosen.candidate, None
 
     def _payload(self, prepare: Preparation, record: Record) -> tuple[EvalResult, bytes, JobState]:
@@ -222,16 +222,16 @@ class Pipeline:
         assert record.job is not None and record.staged is not None
         with self.steps.running("run") as step:
             state = self._with.launcher.inspect(record.job)
-            step.words = f"job {state.job}"
+            step.message = f"job {state.job}"
             self._with.release_run_host()
             state = prepare.follow("run", state)
-            step.words = f"job {state.job} done"
+            step.message = f"job {state.job} done"
         self._with.lock.write(record.model_copy(update={"step": "collect"}))
         with self.steps.running("collect") as step:
             result, log = running.collect(
                 self._with.launcher, self._with.harness, state, record.evaluation_id, record.staged["sha256"]
             )
-            step.words = f"{result.coverage.blocks} blocks of {result.coverage.prompts_done} prompts"
+            step.message = f"{result.coverage.blocks} blocks of {result.coverage.prompts_done} prompts"
         return result, log, state
 
     def _followed(self, record: Record) -> dict[str, Any]:
@@ -245,7 +245,7 @@ class Pipeline:
             )
         with self.steps.running("find") as step:
             status = self._with.observe()
-            step.words = f"step {record.candidate['step']}, by the command that was followed"
+            step.message = f"step {record.candidate['step']}, by the command that was followed"
         return self._filer.again(
             entry, status, record.candidate, record, "done by the command that was followed"
         )

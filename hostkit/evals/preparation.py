@@ -78,12 +78,12 @@ class Preparation:
             how = (
                 "staged before" if staged.reused else f"{size(staged.bytes)} over {' → '.join(staging.hops)}"
             )
-            step.words = f"{how}, sha256 {staged.sha256[:12]}…"
+            step.message = f"{how}, sha256 {staged.sha256[:12]}…"
         record = self._keep(record, step="one-block", staged=staged.model_dump(mode="json"))
         with self._steps.running("one-block") as step:
             spec = self._work.spec(staged.path, ready, one_block=True)
             self.follow("one-block", self._launch(spec, ready, protected))
-            step.words = "one block works end to end"
+            step.message = "one block works end to end"
         state = self._launch(self._work.spec(staged.path, ready), ready, protected, again=record.rerun)
         return self._keep(record, step="run", job=state.attempt_id)
 
@@ -108,7 +108,7 @@ class Preparation:
         with self._steps.running("verify") as step:
             verified = self._with.verify(candidate)
             self._steps.note(verified.fit.notes)
-            step.words = verified.words
+            step.message = verified.words
             return verified
 
     def _check_harness(self, *, install: bool) -> bool:
@@ -116,7 +116,7 @@ class Preparation:
         host = self._with.harness_host
         with self._steps.running("check-harness") as step:
             found = host.compare(update=self._update_harness)
-            step.words = found.summary
+            step.message = found.summary
             if found.others:
                 self._steps.note(
                     [f"files that are not hostkit's lie beside the harness: {', '.join(found.others)}"]
@@ -128,7 +128,7 @@ class Preparation:
                 files = [*found.wanted, *found.dropped]
                 self.record_action("install", folder=self._work.paths.harness, files=files)
                 host.install(found)
-                step.words = step.words.replace("to install", "installed").replace("to remove", "removed")
+                step.message = step.message.replace("to install", "installed").replace("to remove", "removed")
             if not prompts:
                 self.record_action(
                     "install", folder=self._work.prompts.folder, files=[self._work.prompts.path]
@@ -139,7 +139,7 @@ class Preparation:
     def _preflight(self, verified: Verified) -> Preflight:
         with self._steps.running("preflight") as step:
             ready = self._with.harness_host.preflight(self._work, verified.contents)
-            step.words = ready.summary
+            step.message = ready.summary
             return ready
 
     def _launch(

@@ -31,7 +31,7 @@ class Step:
 
     name: str
     state: State = "pending"
-    words: str = ""
+    message: str = ""
     seconds: float | None = None
     started: float | None = field(default=None, repr=False)
 
@@ -58,8 +58,8 @@ class Steps:
             yield step
         except BaseException as error:
             step.state = "failed"
-            told = "interrupted" if isinstance(error, KeyboardInterrupt) else type(error).__name__
-            step.words = getattr(error, "what", None) or str(error) or told
+            name = "interrupted" if isinstance(error, KeyboardInterrupt) else type(error).__name__
+            step.message = getattr(error, "what", None) or str(error) or name
             raise
         else:
             if step.state == "running":
@@ -68,9 +68,9 @@ class Steps:
             step.seconds = time.monotonic() - (step.started or 0)
             self._watch(step)
 
-    def say(self, name: str, words: str) -> None:
+    def say(self, name: str, message: str) -> None:
         """Say how far a running step is."""
-        self._by_name[name].words = words
+        self._by_name[name].message = message
         self._watch(self._by_name[name])
 
     def note(self, notes: Iterable[str]) -> None:
@@ -80,7 +80,7 @@ class Steps:
     def skip(self, name: str, why: str) -> None:
         """Mark a step as skipped, and say why."""
         step = self._by_name[name]
-        step.state, step.words = "skipped", why
+        step.state, step.message = "skipped", why
         self._watch(step)
 
     def skip_rest(self, why: str) -> None:
@@ -95,7 +95,7 @@ class Steps:
             {
                 "name": step.name,
                 "state": step.state,
-                "words": step.words,
+                "words": step.message,
                 "seconds": None if step.seconds is None else round(step.seconds, 3),
             }
             for step in self.all

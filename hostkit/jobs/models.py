@@ -157,7 +157,7 @@ class JobState(BaseModel):
 
     @property
     def ok(self) -> bool:
-        return self.state is State.DONE
+        return self.state == State.DONE
 
     def applied(self, *names: str) -> bool:
         """Say whether any of these isolation measures was applied."""

@@ -1,7 +1,8 @@
-"""Show a plan: what each step will do, where, before it does it."""
+"""Print a plan: what each step will do, and where, before it does it."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hostkit.formatting import age, size
@@ -12,36 +13,55 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
+@dataclass(frozen=True)
+class StepRow:
+    """One step, with a line for each effect."""
+
+    name: str
+    host: str
+    summary: str
+    effects: tuple[str, ...]
+
+
+def rows_of(document: dict[str, Any]) -> list[StepRow]:
+    """Return the steps of a `hostkit.plan/1` document."""
+    return [
+        StepRow(
+            step["name"],
+            step["host"],
+            one_line(step["summary"]),
+            tuple(one_line(_effect(effect)) for effect in step["effects"]),
+        )
+        for step in document["steps"]
+    ]
+
+
 def show(document: dict[str, Any], console: Console) -> None:
     """Print a `hostkit.plan/1` document."""
     from rich.text import Text
 
     document = sanitize_document(document)
     console.print(Text.assemble(("plan: ", "bold"), remote(one_line(document["title"]))))
-    for step in document["steps"]:
-        console.print(
-            Text.assemble(
-                "  ", (step["name"], "bold"), f" on {step['host']}: ", remote(one_line(step["summary"]))
-            ),
-            soft_wrap=True,
-        )
-        for effect in step["effects"]:
-            console.print(Text.assemble("    ", remote(one_line(_words(effect)), "dim")), soft_wrap=True)
+    for row in rows_of(document):
+        line = Text.assemble("  ", (row.name, "bold"), f" on {row.host}: ", remote(row.summary))
+        console.print(line, soft_wrap=True)
+        for effect in row.effects:
+            console.print(Text.assemble("    ", remote(effect, "dim")), soft_wrap=True)
     for note in document.get("notes", []):
         console.print(Text.assemble(("note: ", "yellow"), remote(one_line(note))), soft_wrap=True)
     console.print("nothing was done")
 
 
-def _words(effect: dict[str, Any]) -> str:
-    words = f"{effect['kind']} {effect['host']}"
+def _effect(effect: dict[str, Any]) -> str:
+    text = f"{effect['kind']} {effect['host']}"
     if "path" in effect:
-        words += f":{effect['path']}"
+        text += f":{effect['path']}"
     if effect.get("bytes"):
-        words += f" ({size(effect['bytes'])})"
+        text += f" ({size(effect['bytes'])})"
     if "identity" in effect:
-        words += f" pid {effect['identity']['pid']}"
+        text += f" pid {effect['identity']['pid']}"
     if "argv" in effect:
-        words += ": " + " ".join(effect["argv"])
+        text += ": " + " ".join(effect["argv"])
     limits = effect.get("limits") or {}
     parts = []
     if "memory_bytes" in limits:
@@ -52,4 +72,4 @@ def _words(effect: dict[str, Any]) -> str:
         parts.append(f"{age(limits['wall_seconds'])} at most")
     if effect["kind"] == "spawns":
         parts.append("no GPU" if effect.get("gpus") == "none" else f"GPUs {effect.get('gpus')}")
-    return words + (f" [{', '.join(parts)}]" if parts else "")
+    return text + (f" [{', '.join(parts)}]" if parts else "")

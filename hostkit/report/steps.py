@@ -1,7 +1,8 @@
-"""Show the steps of an evaluation while they happen: a live list on a terminal, a line per change elsewhere."""
+"""Show the steps of an evaluation while they happen: a live list on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
+import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -17,6 +18,9 @@ _MARKS = {"pending": "·", "running": "▸", "done": "✓", "skipped": "-", "fai
 _STYLES = {"pending": "dim", "running": "bold", "done": "green", "skipped": "dim", "failed": "bold red"}
 
 
+SECONDS_BETWEEN_LINES = 10.0  # of one step's progress, where no terminal shows it in place
+
+
 class StepBoard:
     """Shows steps on stderr. Give `changed` to `Steps` as its watcher, and enter it around the work."""
 
@@ -24,7 +28,8 @@ class StepBoard:
         self.quiet = quiet
         self.steps: Steps | None = None
         self._live: Live | None = None
-        self._last: tuple[str, str] | None = None
+        self._last = ""
+        self._last_at = 0.0
         self._console = console(stderr=True)
 
     def __enter__(self) -> Self:
@@ -52,10 +57,12 @@ class StepBoard:
         if self._live is not None:
             self._live.update(self._table())
             return
-        words = _words(step)
-        if (step.name, step.state + words) != self._last and (step.state != "running" or step.words):
-            self._last = (step.name, step.state + words)
-            self._console.print(f"{step.name:<14} {step.state:<8} {words}".rstrip(), soft_wrap=True)
+        text, now = _text(step), time.monotonic()
+        recent = step.name == self._last and now - self._last_at < SECONDS_BETWEEN_LINES
+        if step.state == "running" and (recent or not step.message):
+            return
+        self._last, self._last_at = step.name, now
+        self._console.print(f"{step.name:<14} {step.state:<8} {text}".rstrip(), soft_wrap=True)
 
     def _table(self) -> Table:
         from rich.table import Table
@@ -64,10 +71,10 @@ class StepBoard:
         table = Table.grid(padding=(0, 1))
         for step in self.steps.all if self.steps is not None else []:
             style = _STYLES[step.state]
-            table.add_row(Text(_MARKS[step.state], style), Text(step.name, style), Text(_words(step), "dim"))
+            table.add_row(Text(_MARKS[step.state], style), Text(step.name, style), Text(_text(step), "dim"))
         return table
 
 
-def _words(step: Step) -> str:
+def _text(step: Step) -> str:
     took = f" ({step.seconds:.1f} s)" if step.seconds is not None and step.seconds >= 0.1 else ""
-    return sanitize(step.words) + took
+    return sanitize(step.message) + took

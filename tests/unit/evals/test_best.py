@@ -100,7 +100,9 @@ def test_a_best_that_cannot_be_told_from_the_next_says_so(tmp_path: Path) -> Non
     file(tmp_path, 20, [3, 3])
     best, _ = best_of(str(tmp_path), "drafter")
     assert best is not None
-    assert (best.beside or "").startswith("not told apart from step 10 of 2026-11-30T10:00:10Z (+0.00")
+    assert (best.beside or "").startswith(
+        "no significant difference from step 10 of 2026-11-30T10:00:10Z (+0.00"
+    )
 
 
 def test_another_block_size_than_the_trained_one_and_no_interval_are_said(tmp_path: Path) -> None:

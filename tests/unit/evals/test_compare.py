@@ -106,7 +106,7 @@ def test_a_difference_whose_interval_holds_zero_is_not_called_none():
     }
     item = compare(result(lengths), result(others, step=5000)).differences["accept_len"]
     assert item.interval is not None and item.interval[0] < 0 < item.interval[1]
-    assert item.words == "not told apart"
+    assert item.words == "no significant difference"
 
 
 def test_one_checkpoint_that_disagrees_with_itself_is_a_conflict():

@@ -20,4 +20,4 @@ def test_a_step_that_fails_says_why_in_words(error: BaseException, words: str) -
     steps = Steps()
     with pytest.raises(type(error)), steps.running("stage"):
         raise error
-    assert (steps["stage"].state, steps["stage"].words) == ("failed", words)
+    assert (steps["stage"].state, steps["stage"].message) == ("failed", words)

@@ -31,7 +31,7 @@ BEST = Best(
     blocks_per_prompt=30,
     created_at="2026-11-30T10:00:00Z",
     compared=3,
-    beside="not told apart from step 2000 of 2026-11-29T10:00:00Z (+0.05 [-0.10, 0.20])",
+    beside="no significant difference from step 2000 of 2026-11-29T10:00:00Z (+0.05 [-0.10, 0.20])",
     folder="/a",
 )
 
@@ -95,7 +95,7 @@ def test_at_any_width_every_fact_is_there_and_no_line_is_wider(width: int) -> No
         "the trainer keeps the newest 3 and every 10,000th step (declared in the inventory)",
         "at the next save (8,000) goes: 2,000",
         "step 4000, accept_len 2.35 [2.10, 2.60], 10 of 10 prompts, 300 blocks of 16 (trained at 32)",
-        "not told apart from step 2000", "left out: step 1000",
+        "no significant difference from step 2000", "left out: step 1000",
     ):  # fmt: skip
         assert fact in flat, fact
     path = "/c/step_6000/checkpoint.pt"
