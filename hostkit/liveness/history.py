@@ -10,7 +10,6 @@ import contextlib
 import fcntl
 import os
 import stat
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -124,9 +123,8 @@ class History:
                     os.fchmod(descriptor, 0o600)
                 with contextlib.suppress(BlockingIOError):
                     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    if os.path.samestat(
-                        os.fstat(descriptor), self.path.stat()
-                    ):  # else it was replaced meanwhile
+                    # else another command has replaced it meanwhile
+                    if os.path.samestat(os.fstat(descriptor), self.path.stat()):
                         yield descriptor
                         return
             finally:
@@ -138,7 +136,7 @@ class History:
     def _shrink(self) -> None:
         """Drop the older half, but no reader's newest position. The caller holds the lock."""
         lines = self._lines()
-        kept, size, readers = [], 0, set()
+        kept, size, full, readers = [], 0, False, set()
         for line in reversed(lines):
             reader = None
             if line.startswith(b'{"reader"'):
@@ -147,14 +145,19 @@ class History:
                 if reader is None or reader in readers:
                     continue
                 readers.add(reader)
-            elif size + len(line) > MAX_BYTES // 2:
+            elif full := full or size + len(line) > MAX_BYTES // 2:
                 continue
             size += len(line) + 1
             kept.append(line)
-        descriptor, name = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}-")
-        with os.fdopen(descriptor, "wb") as file:
-            file.writelines(line + b"\n" for line in reversed(kept))
-        Path(name).replace(self.path)
+        draft = self.path.with_name(f".{self.path.name}-{os.getpid()}")  # the lock makes it ours
+        try:
+            descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.writelines(line + b"\n" for line in reversed(kept))
+            draft.replace(self.path)
+        except OSError:
+            draft.unlink(missing_ok=True)
+            raise
 
 
 def _same(last: PastObservation, now: PastObservation) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -76,6 +75,10 @@ def ask(
         by_host.setdefault(inventory.runs[run].host, {})[run] = past
     if len(by_host) == 1:
         return _ask_host(connections, inventory, *by_host.popitem(), log_lines)
+    from concurrent.futures import (
+        ThreadPoolExecutor,
+    )  # its logging costs more than a status of one host needs
+
     observed: dict[str, Observed] = {}
     with ThreadPoolExecutor(min(HOSTS_AT_ONCE, len(by_host) or 1)) as pool:
         for part in pool.map(

@@ -20,22 +20,22 @@ _MENTIONS = "only mentions it"  # what the probe says of one that does not run t
 
 def without_process(observation: Observation) -> tuple[Verdict, tuple[str, ...]]:
     reading, facts = observation.reading, observation.reading.run
-    told = tuple(_told(observation))
+    context = tuple(_context(observation))
     doubts = tuple(_doubts(observation))
     if doubts:
-        return Verdict.UNKNOWN, (*doubts, *told)
+        return Verdict.UNKNOWN, (*doubts, *context)
     newest = min((save.age for save in observation.progress.saves if save.age is not None), default=None)
     if observation.log_age is None and newest is None:
         where = [text for text in (facts.log.path, facts.checkpoints.root) if text]
         return Verdict.UNKNOWN, (
             "never seen here: no process, no log and no checkpoint; is the inventory right?",
             *((f"searched {' and '.join(where)}",) if where else ()),
-            *told,
+            *context,
         )
     done = _finished(observation)
     if done:
-        return Verdict.FINISHED, ("the run has no process", done, *told)
-    short = _said_done(observation)
+        return Verdict.FINISHED, ("the run has no process", done, *context)
+    short = _ended_short(observation)
     stall = observation.run.timeouts.stall
     for what, old in (("log", observation.log_age), ("newest checkpoint", newest)):
         if old is None:
@@ -43,13 +43,13 @@ def without_process(observation: Observation) -> tuple[Verdict, tuple[str, ...]]
         if old < -SKEW:
             return Verdict.UNKNOWN, (
                 f"no process, and the {what} is dated {age(-old)} in the future: its age is unknown",
-                *told,
+                *context,
             )
         if old <= stall:
             return Verdict.UNKNOWN, (
                 f"no process, yet the {what} was written {age(old)} ago (limit {age(stall)}): "
                 f"just ended, restarting, or another writer? DEAD if nothing changes for {age(stall - old)}",
-                *told,
+                *context,
                 *short,
             )
     trace = (
@@ -60,7 +60,7 @@ def without_process(observation: Observation) -> tuple[Verdict, tuple[str, ...]]
     seen = (
         f"none of the {reading.table.pids} processes is the run (pid 1 and all users' processes are visible)"
     )
-    return Verdict.DEAD, (seen, f"{trace} (limit {age(stall)})", *short, *told)
+    return Verdict.DEAD, (seen, f"{trace} (limit {age(stall)})", *short, *context)
 
 
 def _doubts(observation: Observation) -> Iterator[str]:
@@ -88,8 +88,8 @@ def _doubts(observation: Observation) -> Iterator[str]:
         yield f"{facts.checkpoints.root} cannot be read: {facts.checkpoints.error}"
 
 
-def _told(observation: Observation) -> Iterator[str]:
-    """What else is known where no process was found."""
+def _context(observation: Observation) -> Iterator[str]:
+    """What else is known where the run has no process."""
     facts = observation.reading.run
     if facts.pidfile is not None and not facts.pidfile.valid:
         yield f"pidfile {facts.pidfile.path}: {facts.pidfile.reason}"
@@ -129,7 +129,7 @@ def _was_the_run(zombie: ProcessFacts, observation: Observation) -> bool:
     """
     facts, process = observation.reading.run, observation.run.process
     if facts.record is not None and facts.record.pid == zombie.pid:
-        return False  # told by its record already
+        return False  # context by its record already
     if process.script and zombie.comm == process.script.rsplit("/", 1)[-1][:15]:
         return True
     speak = (one for one in facts.near if one.why == _MENTIONS)  # one with other args has zombies of its own
@@ -142,12 +142,12 @@ def _finished(observation: Observation) -> str | None:
         return f"the log's last step is {log.step} of {total}"
     if total and observation.progress.saved is not None and observation.progress.saved >= total:
         return f"the checkpoint of the last step, {observation.progress.saved}, is complete"
-    if log.finished is not None and not _said_done(observation):
+    if log.finished is not None and not _ended_short(observation):
         return f"the log ends with the declared end marker: {log.finished[:120]}"
     return None
 
 
-def _said_done(observation: Observation) -> tuple[str, ...]:
+def _ended_short(observation: Observation) -> tuple[str, ...]:
     total, log = observation.run.total_steps, observation.log
     if (
         log.finished is not None

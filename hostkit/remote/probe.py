@@ -1,4 +1,4 @@
-"""Look at the runs of this host once: clocks, processes, logs, checkpoints, room, GPUs. One request, one reply.
+"""Read the state of this host's runs once: clocks, processes, logs, checkpoints, room, GPUs. One request, one reply.
 
 Travels to hosts: standard library only, Python 3.8 or newer. Never sleeps, writes nothing, starts nothing but
 nvidia-smi (with a time limit), ends by itself. request:
@@ -123,7 +123,7 @@ def _reply(
 ) -> Dict[str, Any]:
     """Return one run's facts; what is odd about one run costs no other its answer."""
     try:
-        return dict(_run(run, rows, now), checkpoints=_second_look(saves))
+        return dict(_run(run, rows, now), checkpoints=_recheck(saves))
     except Exception as error:
         return {"error": type(error).__name__ + ": " + str(error)}
 
@@ -159,7 +159,7 @@ def _run(run: Dict[str, Any], rows: processes.Rows, now: Dict[str, Any]) -> Dict
         or _may_have_written(row, run, log["mtime"], now)
     ]
     log["writers"] = [_process(dict(rows[pid], exe=processes.link(pid, "exe"))) for pid in writers[:4]]
-    # a second look at what was found: it may have ended while the rest was read
+    # what was found may have ended while the rest was read
     gone = [pid for pid in pids if not _still(rows[pid])]
     return {
         "processes": [_process(row) for row in found["processes"] if row["pid"] not in gone],
@@ -175,7 +175,7 @@ def _run(run: Dict[str, Any], rows: processes.Rows, now: Dict[str, Any]) -> Dict
 
 def _still(row: processes.Row) -> bool:
     try:
-        now = processes.look(row["pid"])
+        now = processes.read_process(row["pid"])
     except OSError:
         return False
     return bool(now["start_ticks"] == row["start_ticks"]) and now["state"] not in "ZX"
@@ -232,13 +232,13 @@ def _saves(want: Optional[Dict[str, Any]]) -> Dict[str, Any]:
         return {"root": None, "found": [], "error": None}
     out: Dict[str, Any] = {"root": want["root"], "found": [], "error": None, "space": None}
     try:
-        look = os.statvfs(want["root"])
+        facts = os.statvfs(want["root"])
         out["space"] = {
-            "free": look.f_bavail * look.f_frsize,
-            "free_root": look.f_bfree * look.f_frsize,
-            "size": look.f_blocks * look.f_frsize,
-            "files": look.f_files,
-            "files_free": look.f_favail,
+            "free": facts.f_bavail * facts.f_frsize,
+            "free_root": facts.f_bfree * facts.f_frsize,
+            "size": facts.f_blocks * facts.f_frsize,
+            "files": facts.f_files,
+            "files_free": facts.f_favail,
         }
         out["found"] = completeness.candidates(
             want["root"], want["pattern"], marker=want.get("marker"), limit=CANDIDATES
@@ -248,17 +248,17 @@ def _saves(want: Optional[Dict[str, Any]]) -> Dict[str, Any]:
     return out
 
 
-def _second_look(saves: Dict[str, Any]) -> Dict[str, Any]:
-    """Hold each complete checkpoint against a second look: one that has changed is being written."""
+def _recheck(saves: Dict[str, Any]) -> Dict[str, Any]:
+    """Check each complete checkpoint again: one that has changed is being written."""
     for one in saves["found"]:
         try:
-            look = os.stat(one["path"])
+            facts = os.stat(one["path"])
         except OSError:
-            one.update(complete=False, reason="vanished while it was looked at")
+            one.update(complete=False, reason="vanished during the probe")
             continue
-        same = (look.st_mtime_ns, look.st_ino) == (one["mtime_ns"], one["inode"])
+        same = (facts.st_mtime_ns, facts.st_ino) == (one["mtime_ns"], one["inode"])
         folder = os.path.isdir(one["path"])  # a folder's facts are those of the files in it
-        if one["complete"] and not folder and not (same and look.st_size == one["size"]):
+        if one["complete"] and not folder and not (same and facts.st_size == one["size"]):
             one.update(complete=False, reason="still growing")
     return saves
 

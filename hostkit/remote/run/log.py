@@ -11,7 +11,7 @@ from checkpoint.completeness import open_quietly
 
 TAIL = 16384  # bytes that come back
 REACH = 1 << 20  # how far back the beginning of an overlong last line is looked for
-FDS = 4096  # descriptors of one process that are looked at
+FDS = 4096  # descriptors of one process that are read
 LOGGISH = (".log", ".out", ".err", ".txt", ".jsonl")
 
 
@@ -25,22 +25,28 @@ def open_logs(pid: int) -> Optional[List[Dict[str, Any]]]:
     out = []
     for name in names:
         try:
-            path, look = os.readlink(where + name), os.stat(where + name)
-            if not stat.S_ISREG(look.st_mode) or not _writes(pid, name):
+            path, facts = os.readlink(where + name), os.stat(where + name)
+            if not stat.S_ISREG(facts.st_mode) or not _writes(pid, name):
                 continue
         except OSError:
             continue
-        deleted = look.st_nlink == 0
+        deleted = facts.st_nlink == 0
         path = path[: -len(" (deleted)")] if deleted and path.endswith(" (deleted)") else path
         here = where + name
-        fact = {"fd": int(name), "path": path, "deleted": deleted, "inode": look.st_ino, "dev": look.st_dev}
+        open_file = {
+            "fd": int(name),
+            "path": path,
+            "deleted": deleted,
+            "inode": facts.st_ino,
+            "dev": facts.st_dev,
+        }
         out.append(
             dict(
-                fact,
+                open_file,
                 at=here,
-                size=look.st_size,
-                mtime=look.st_mtime,
-                rotated=not deleted and _moved(path, look),
+                size=facts.st_size,
+                mtime=facts.st_mtime,
+                rotated=not deleted and _moved(path, facts),
             )
         )
     return out
@@ -54,13 +60,13 @@ def _writes(pid: int, fd: str) -> bool:
     return False
 
 
-def _moved(path: str, look: os.stat_result) -> bool:
+def _moved(path: str, facts: os.stat_result) -> bool:
     """Whether the name now means another file (it was rotated and made anew)."""
     try:
         now = os.stat(path)
     except OSError:
         return False
-    return (now.st_dev, now.st_ino) != (look.st_dev, look.st_ino)
+    return (now.st_dev, now.st_ino) != (facts.st_dev, facts.st_ino)
 
 
 def log(
@@ -165,19 +171,19 @@ def _read(out: Dict[str, Any], at: str, limit: int) -> Dict[str, Any]:
             out, error=error.strerror, missing=isinstance(error, (FileNotFoundError, NotADirectoryError))
         )
     try:
-        look = os.fstat(fd)
-        out.update(size=look.st_size, mtime=look.st_mtime, inode=look.st_ino, dev=look.st_dev)
-        if not stat.S_ISREG(look.st_mode):
+        facts = os.fstat(fd)
+        out.update(size=facts.st_size, mtime=facts.st_mtime, inode=facts.st_ino, dev=facts.st_dev)
+        if not stat.S_ISREG(facts.st_mode):
             return dict(out, error="not a regular file", size=None, mtime=None)
-        data = os.pread(fd, limit, max(0, look.st_size - limit))
+        data = os.pread(fd, limit, max(0, facts.st_size - limit))
         inner = data.rstrip(b"\r\n")
-        if look.st_size > len(data) and b"\n" not in inner and b"\r" not in inner:
-            data, out["cut"] = _long_line(fd, look.st_size, limit)
+        if facts.st_size > len(data) and b"\n" not in inner and b"\r" not in inner:
+            data, out["cut"] = _long_line(fd, facts.st_size, limit)
     except OSError as error:
         return dict(out, error=error.strerror)
     finally:
         os.close(fd)
-    out["begins"] = look.st_size - len(data) > 0
+    out["begins"] = facts.st_size - len(data) > 0
     out["tail"] = data.replace(b"\0", b"").decode("utf-8", "replace")
     return out
 

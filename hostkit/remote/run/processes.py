@@ -38,7 +38,7 @@ def table() -> Tuple[Rows, int]:
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
-                rows[int(name)] = look(int(name))
+                rows[int(name)] = read_process(int(name))
             except (FileNotFoundError, ProcessLookupError):
                 continue  # it ended meanwhile
             except OSError:
@@ -46,7 +46,7 @@ def table() -> Tuple[Rows, int]:
     return rows, unreadable
 
 
-def look(pid: int) -> Row:
+def read_process(pid: int) -> Row:
     """Return one process: its place in the tree, state, clock ticks (proc(5), stat), argv."""
     where = "/proc/%d/" % pid
     with open(where + "stat", "rb") as file:

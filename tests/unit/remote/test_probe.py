@@ -165,7 +165,7 @@ def test_nobody_who_only_speaks_of_the_trainer_is_it(here: Path, start: Start, t
 def test_the_one_who_asks_and_those_above_him_are_never_the_run() -> None:
     me = os.getpid()
     above = {me, *processes.ancestors(processes.table()[0], me)}
-    kind, word, _ = processes.runs_what(processes.look(me)["argv"], processes.link(me, "exe"))
+    kind, word, _ = processes.runs_what(processes.read_process(me)["argv"], processes.link(me, "exe"))
     found = ask({kind: word} if kind in ("script", "module") else {"script": "pytest"})
     assert not above & {one["pid"] for one in found["processes"] + found["near"]}
 
@@ -208,11 +208,11 @@ def test_a_zombie_is_not_alive(here: Path, start: Start, tmp_path: Path) -> None
     )
     start([sys.executable, "-c", parent])
     trainer = until(lambda: pids({"script": here.name}))[0]
-    row = processes.look(trainer)
+    row = processes.read_process(trainer)
     last = {"boot_id": processes.boot_id(), "pid_ns": processes.inode("self", "ns/pid"), "pid": trainer}
     last.update(start_ticks=row["start_ticks"], exe=processes.link(trainer, "exe"))
     os.kill(trainer, signal.SIGKILL)
-    until(lambda: processes.look(trainer)["state"] == "Z")
+    until(lambda: processes.read_process(trainer)["state"] == "Z")
     found = ask({"script": here.name}, last=last)
     assert found["processes"] == []
     assert found["record"] == {"pid": trainer, "exe": last["exe"], "state": "zombie"}
@@ -222,7 +222,7 @@ def test_a_zombie_is_not_alive(here: Path, start: Start, tmp_path: Path) -> None
 def test_a_stopped_process_says_so(here: Path, start: Start) -> None:
     child = start([sys.executable, here.name])
     os.kill(child.pid, signal.SIGSTOP)
-    until(lambda: processes.look(child.pid)["state"] == "T")
+    until(lambda: processes.read_process(child.pid)["state"] == "T")
     assert [one["state"] for one in ask({"script": here.name})["processes"]] == ["T"]
 
 
@@ -252,7 +252,7 @@ def test_a_changed_title_is_known_by_what_was_seen_before(here: Path, start: Sta
         f"ctypes.memmove(at, title, end - at)\n{TRAINER}"
     )
     child = start([sys.executable, here.name, "--padding", "x" * 40])
-    row = processes.look(child.pid)
+    row = processes.read_process(child.pid)
     assert row["argv"] == ["dflash: training"]
     last = {"boot_id": processes.boot_id(), "pid_ns": processes.inode("self", "ns/pid"), "pid": child.pid}
     last.update(start_ticks=row["start_ticks"], exe=processes.link(child.pid, "exe"))
@@ -417,7 +417,7 @@ def test_ages_come_from_start_ticks_and_the_kernel_s_clock_agrees_with_file_date
     assert before - 1 <= clock["kernel"] <= time.time() + 1
     age = (clock["now_ticks"] - reply["runs"]["it"]["processes"][0]["start_ticks"]) / clock["hz"]
     assert 0 <= age < 200
-    assert reply["host"]["init_start_ticks"] == processes.look(1)["start_ticks"]
+    assert reply["host"]["init_start_ticks"] == processes.read_process(1)["start_ticks"]
     assert child.poll() is None
 
 
@@ -425,7 +425,7 @@ def test_a_shifted_boot_clock_is_noticed(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(time, "clock_gettime", lambda _: 5e8)
     clock = probe.serve({"runs": {}})["clock"]
     assert clock["sane"] is False
-    assert clock["now_ticks"] == processes.look(os.getpid())["start_ticks"]
+    assert clock["now_ticks"] == processes.read_process(os.getpid())["start_ticks"]
 
 
 def test_an_nvidia_smi_that_hangs_costs_its_limit_and_is_a_fact(
