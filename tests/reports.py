@@ -1,4 +1,4 @@
-"""The map from field reports to the tests that answer them: `python -m tests.reports`, made from `report` markers."""
+"""Which tests answer which field report: `python -m tests.reports` writes it into docs/field-reports.md, from markers."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ AREAS = {
     "i": ("results and comparison", 11),
     "j": ("inventory files", 11),
 }
+PAGE = Path(__file__).parents[1] / "docs" / "field-reports.md"
 REPORTS = tuple(
     f"{area}{number}" for area, (_name, last) in AREAS.items() for number in range(1, last + 1, 2)
 )
@@ -47,18 +48,17 @@ def reports_of(item: pytest.Item) -> list[str]:
     return [str(report) for marker in item.iter_markers("report") for report in marker.args]
 
 
-def markdown(tests: dict[str, list[str]]) -> str:
-    """Return the map as a page: area by area, each report with its tests, and what is still without one."""
-    answered = sum(1 for report in REPORTS if tests.get(report))
-    lines = ["# Field reports and their tests", "", f"{answered} of {len(REPORTS)} reports have a test.", ""]
-    for area, (name, _last) in AREAS.items():
-        lines += [f"## {area}. {name}", "", "| report | tests |", "|---|---|"]
-        for report in REPORTS:
-            if report.startswith(area):
-                named = "<br>".join(f"`{test}`" for test in tests.get(report, [])) or "none yet"
-                lines.append(f"| {report} | {named} |")
-        lines.append("")
-    return "\n".join(lines)
+def with_tests(page: str, tests: dict[str, list[str]]) -> str:
+    """Return the page with the last column of each report's row filled: the files that hold its tests."""
+    lines = []
+    for line in page.splitlines():
+        cells = line.split(" | ")
+        report = cells[0].removeprefix("| ")
+        if report in REPORTS:
+            files = sorted({f"`{test.partition('::')[0]}`" for test in tests.get(report, [])})
+            line = " | ".join([*cells[:-1], ", ".join(files) or "none yet"]) + " |"
+        lines.append(line)
+    return "\n".join(lines) + "\n"
 
 
 def main() -> int:
@@ -72,7 +72,11 @@ def main() -> int:
     if code:
         print(shown.getvalue(), file=sys.stderr)
         return int(code)
-    print(markdown(collector.tests), end="")
+    PAGE.write_text(with_tests(PAGE.read_text(), collector.tests))
+    missing = [report for report in REPORTS if not collector.tests.get(report)]
+    print(
+        f"{PAGE}: {len(REPORTS) - len(missing)} of {len(REPORTS)} reports have a test; none yet: {', '.join(missing)}"
+    )
     return 0
 
 
