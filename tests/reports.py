@@ -1,4 +1,4 @@
-"""Which tests answer which field report: `python -m tests.reports` writes it into docs/field-reports.md, from markers."""
+"""Which tests answer which field report: `python -m tests.reports` writes it into docs/field-reports.md."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def with_tests(page: str, tests: dict[str, list[str]]) -> str:
         report = cells[0].removeprefix("| ")
         if report in REPORTS:
             files = sorted({f"`{test.partition('::')[0]}`" for test in tests.get(report, [])})
-            line = " | ".join([*cells[:-1], ", ".join(files) or "none yet"]) + " |"
-        lines.append(line)
+            cells[-1] = (", ".join(files) or "none yet") + " |"
+        lines.append(" | ".join(cells))
     return "\n".join(lines) + "\n"
 
 
