@@ -51,7 +51,7 @@ class Comparison(BaseModel):
 
 
 def compare(reference: EvalResult, other: EvalResult) -> Comparison:
-    """Hold `other` against `reference`."""
+    """Compare `other` with `reference`."""
     reasons = _reasons(reference, other)
     caveats = _caveats(reference, other)
     differences = {} if reasons else _differences(reference, other)
@@ -62,7 +62,7 @@ def compare(reference: EvalResult, other: EvalResult) -> Comparison:
         if off:
             conflict = f"one checkpoint, like settings, yet {', '.join(off)} differ beyond the interval"
     if same and not reasons:
-        caveats = ["the same checkpoint: what differs is the sample, not the model", *caveats]
+        caveats = ["the same checkpoint: the samples differ, not the model", *caveats]
     verdict: Literal["comparable", "comparable with caveats", "not comparable"] = "comparable"
     if reasons:
         verdict = "not comparable"
@@ -122,7 +122,7 @@ def _caveats(a: EvalResult, b: EvalResult) -> list[str]:
             "compared on the blocks that both have"
         )
     elif a.settings.seed != b.settings.seed:
-        found.append("the seed differs: compared on the blocks that both happen to have")
+        found.append("the seed differs: compared on the blocks that both have")
     for result, word in ((a, "the reference"), (b, "the other")):
         if result.coverage.partial:
             found.append(

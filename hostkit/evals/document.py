@@ -6,7 +6,7 @@ import statistics
 from typing import Any
 
 from hostkit.evals.archive import Entry
-from hostkit.evals.caveats import caveats
+from hostkit.evals.caveats import caveats, doubts
 from hostkit.evals.compare import compare
 from hostkit.evals.results import EvalResult
 from hostkit.evals.training import training
@@ -58,6 +58,7 @@ def _bad(result: EvalResult, found: dict[str, Any], *, ignore_run: bool) -> list
     bad = []
     if result.status != "complete" or result.coverage.partial:
         bad.append(f"partial: {result.coverage.prompts_done} of {result.coverage.prompts_asked} prompts")
+    bad += doubts(result)
     if result.target_agreement is not None and not result.target_agreement.passed:
         bad.append("the target does not agree with its own references")
     if not ignore_run:

@@ -1,4 +1,4 @@
-"""Find the checkpoint that is meant, and verify on its host that it is whole and that the harness would load it."""
+"""Find the checkpoint to evaluate, and verify on its host that it is whole and that the harness would load it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NONE: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class Chosen:
-    """The checkpoint, why each newer one was passed over, and what speaks beside the choice."""
+    """The checkpoint, why each newer one was passed over, and notes on the choice."""
 
     candidate: Candidate
     notes: tuple[str, ...] = ()
@@ -32,7 +32,7 @@ class Chosen:
 def choice_of(status: TrainStatus, doubted: Mapping[str, str] = NONE) -> Choice:
     """Return which of a run's checkpoints is the latest, by the rule of train-status and on its facts.
 
-    `doubted`: what a closer look has found not to be whole, by path, with the reason; none of it is chosen.
+    `doubted`: those that proved not to be whole when read alone, by path, with the reason; none of it is chosen.
     Raises UnreachableError or DataError where they are not known: that there are none is another answer.
     """
     failed = next((hop for hop in status.hops if hop.state == "failed"), None)
@@ -40,15 +40,15 @@ def choice_of(status: TrainStatus, doubted: Mapping[str, str] = NONE) -> Choice:
         raise DataError(
             f"the checkpoints are not known: {failed.error}",
             where=failed.name,
-            hint="`hostkit train-status` says more; nothing was started",
+            hint="see `hostkit train-status`; nothing was started",
         )
     if failed is not None:
         stood = tuple(hop.name for hop in status.hops if hop.state == "ok")
         raise UnreachableError(
-            f"the run's host was not reached: {failed.error}",
+            f"the run's host is unreachable: {failed.error}",
             hop=failed.name,
             hops_reached=stood,
-            hint="`hostkit train-status` says more; nothing was started",
+            hint="see `hostkit train-status`; nothing was started",
         )
     if status.checkpoints_error:
         raise DataError(
@@ -119,7 +119,7 @@ def verify(
     chosen = (candidate.size, candidate.mtime_ns, candidate.inode)
     if contents.identity != chosen:
         raise DataError(
-            f"step {candidate.step} was saved anew since it was chosen",
+            f"step {candidate.step} was saved again after it was chosen",
             where=where,
             hint="run the command again",
         )

@@ -84,10 +84,10 @@ class Steps:
         self._watch(step)
 
     def skip_rest(self, why: str) -> None:
-        """Mark every step that is still pending as skipped."""
-        for step in self.all:
-            if step.state == "pending":
-                self.skip(step.name, why)
+        """Mark every step that is still pending as skipped; the first says why."""
+        pending = [step for step in self.all if step.state == "pending"]
+        for number, step in enumerate(pending):
+            self.skip(step.name, why if number == 0 else "")
 
     def document(self) -> list[dict[str, Any]]:
         """Return the steps as JSON data."""

@@ -1,4 +1,4 @@
-"""What no plan may do beside a live run: signal it, write its files, share its GPUs, starve it or its way in."""
+"""What no plan may do to a live run: signal it, write its files, share its GPUs, starve it or the route to it."""
 
 from __future__ import annotations
 
@@ -81,13 +81,13 @@ class Protected(BaseModel):
         return self.machine(host) == run.machine and not separate and not node
 
     def role(self, host: str) -> str | None:
-        """Say what a host is to a run, in words; None when it is nothing to any."""
+        """Say what a host is to a run; None when it has nothing to do with any."""
         for run in self.runs:
             if self.machine(host) == run.machine:
                 return f"the machine of run {run.name}"
         for run in self.runs:
             if host in run.hops:
-                return f"the way to run {run.name}"
+                return f"the route to run {run.name}"
         return None
 
 
@@ -171,7 +171,7 @@ def _check_one(step: PlanStep, effect: Effect, run: ProtectedRun, protected: Pro
     same_machine = protected.machine(effect.host) == run.machine
     if effect.kind == "signals":
         if effect.identity is None or effect.identity.pid <= 1:
-            raise refuse(step, "no-signal", "it signals a process whose identity is not known")
+            raise refuse(step, "no-signal", "it signals a process whose identity is unknown")
         if same_machine and effect.identity in run.identities:
             raise refuse(step, "no-signal", f"it signals pid {effect.identity.pid}, which is run {run.name}")
     elif effect.kind == "writes" and protected.same_files(effect.host, run):
@@ -191,7 +191,7 @@ def _check_one(step: PlanStep, effect: Effect, run: ProtectedRun, protected: Pro
                 raise refuse(step, "memory-limit", f"its process has no memory limit beside run {run.name}")
             if effect.host in run.hops:
                 raise refuse(
-                    step, "hop-reserve", f"its process has no memory limit on the way to run {run.name}"
+                    step, "hop-reserve", f"its process has no memory limit on the route to run {run.name}"
                 )
 
 

@@ -1,4 +1,4 @@
-"""Whether a host has room for a job beside what it does already; a launch without it is refused, with numbers."""
+"""Whether a host has memory and disk for a job; a launch without them is refused, with numbers."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def check_head_room(facts: Facts, need: Need, *, host: str) -> None:
     if need.memory_bytes and memory.available - reserve < need.memory_bytes:
         bound = f" (bound by {memory.bound_by})" if memory.bound_by else ""
         raise RefusedError(
-            f"it needs {size(need.memory_bytes)} of memory; {size(memory.available)} are available{bound}, "
+            f"the job needs {size(need.memory_bytes)} of memory; {size(memory.available)} are available{bound}, "
             f"of which {size(reserve)} are kept free",
             rule="headroom-memory",
             where=host,
@@ -81,13 +81,13 @@ def check_head_room(facts: Facts, need: Need, *, host: str) -> None:
     for path, wanted in need.disk.items():
         disk = facts.disk.get(path)
         if disk is None:
-            raise RefusedError(f"the space at {path} is not known", rule="headroom-disk", where=host)
+            raise RefusedError(f"free space at {path} is unknown", rule="headroom-disk", where=host)
         if disk.free - need.disk_reserve_bytes < wanted or disk.free_inodes == 0:
             inodes = ", and no inode is" if disk.free_inodes == 0 else ""
             raise RefusedError(
-                f"it needs {size(wanted)} at {path}; {size(disk.free)} are free{inodes}, "
+                f"the job needs {size(wanted)} at {path}; {size(disk.free)} are free{inodes}, "
                 f"of which {size(need.disk_reserve_bytes)} are kept free",
                 rule="headroom-disk",
                 where=host,
-                hint="free some space there",
+                hint="free space there",
             )

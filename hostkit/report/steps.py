@@ -59,7 +59,9 @@ class StepBoard:
             return
         text, now = _text(step), time.monotonic()
         recent = step.name == self._last and now - self._last_at < SECONDS_BETWEEN_LINES
-        if step.state == "running" and (recent or not step.message):
+        if (step.state == "running" and recent) or (
+            step.state in ("running", "skipped") and not step.message
+        ):
             return
         self._last, self._last_at = step.name, now
         self._console.print(f"{step.name:<14} {step.state:<8} {text}".rstrip(), soft_wrap=True)

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
         "eval": "the evaluation's name in the inventory (default: the only one)",
         "quick": "fewer blocks of each prompt: the first of the full sample",
         "full": "all blocks of each prompt (the default)",
-        "rerun": "evaluate again what is in the archive already",
-        "attach": "follow the evaluation that runs already, and show its result; where none runs, begin one",
-        "update_harness": "replace harness files that were changed on the host",
-        "show_drift": "print how the host's harness differs from ours, and do nothing else",
-        "ignore_run": "let the training's state not count in the exit code",
-        "yes": "begin also where nothing keeps the evaluation's CPU use away from the run",
+        "rerun": "evaluate again although the archive has the result",
+        "attach": "follow the running evaluation and show its result; start one if none is running",
+        "update_harness": "replace harness files that were edited on the host",
+        "show_drift": "only print how the harness on the host differs from hostkit's",
+        "ignore_run": "ignore the training's state in the exit code",
+        "yes": "start even where no CPU isolation beside the run is possible",
     },
     positional=("eval",),
     examples=("eval-latest --dry-run", "eval-latest drafter --quick"),
@@ -39,9 +39,9 @@ def eval_latest(
     show_drift: bool = False,
     ignore_run: bool = False,
 ) -> Outcome:
-    """Evaluate the newest complete checkpoint beside the live run, without touching it, and compare.
+    """Evaluate the newest complete checkpoint without touching the live run, and compare.
 
-    Exit code: 0 done, 1 done and something about it is bad (it says what); else it was not done.
+    Exit code: 0 done; 1 done, and the result or the training has a problem (it says which); else not done.
     """
     from hostkit.errors import UsageError
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from hostkit.evals.caveats import caveats
+from hostkit.evals.caveats import caveats, doubts
+from hostkit.evals.results import dump, parse
 
-from .samples import result
+from .samples import document, result
 
 MANY = {f"p{i}": [3, 4] for i in range(8)}
 
@@ -54,3 +55,14 @@ def test_a_target_that_disagrees_with_its_references_is_said_with_the_likely_cau
     agreement = {"agree": 40, "of": 100, "rate": 0.4, "passed": False}
     found = words(caveats(result(MANY, target_agreement=agreement)))
     assert "40.0%" in found and "template" in found
+
+
+def test_a_headline_figure_that_is_no_number_is_bad_and_said():
+    result = parse(dump(document({"p": [1, 2]}, metrics={"accept_len": {"mean": "nan", "n": 2}})), where="x")
+    assert any("accept_len is not a number" in caveat for caveat in caveats(result))
+
+
+def test_a_mean_that_contradicts_its_own_blocks_is_said():
+    result = parse(dump(document({"p": [1, 2]}, metrics={"accept_len": {"mean": 7.0, "n": 2}})), where="x")
+    assert doubts(result) == ["accept_len 7.00 contradicts its own 2 blocks (mean 1.50)"]
+    assert doubts(parse(dump(document({"p": [1, 2]})), where="x")) == []

@@ -49,7 +49,7 @@ def test_a_process_that_is_gone_is_said_with_the_verdict_and_its_evidence():
     found = training(status(), status(verdict="DEAD", exit=2, processes=[], evidence=["no such process"]))
     assert found["same_process"] is None
     assert "after: DEAD, no such process" in found["words"]
-    assert any("seen before and not after" in words for words in found["words"])
+    assert any("seen before, not after" in words for words in found["words"])
 
 
 def test_a_look_that_is_uncertain_compares_nothing():
@@ -58,4 +58,10 @@ def test_a_look_that_is_uncertain_compares_nothing():
 
 
 def test_a_log_without_a_new_step_is_said():
-    assert any("no new step since step 100" in words for words in training(status(), status())["words"])
+    later = status(at="2026-11-30T10:01:00Z")
+    assert any("no new step since step 100" in words for words in training(status(), later)["words"])
+
+
+def test_a_second_is_no_time_for_a_step():
+    later = status(at="2026-11-30T10:00:01Z")
+    assert training(status(), later)["words"] == []

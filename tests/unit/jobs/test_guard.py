@@ -136,7 +136,7 @@ def test_every_process_that_fits_is_protected(inventory: Inventory) -> None:
     assert protected.runs[0].hops == ("pve", "ct129")
     assert [protected.role(host) for host in ("ct201", "ct129", "other")] == [
         "the machine of run drafter",
-        "the way to run drafter",
+        "the route to run drafter",
         None,
     ]
 
