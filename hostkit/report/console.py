@@ -36,6 +36,14 @@ def console(*, stderr: bool = False) -> Console:
     return Plain(stderr=stderr, markup=False, emoji=False, highlight=False, soft_wrap=False, width=width)
 
 
+def load() -> None:
+    """Import what a screen is made of, while a host is still being logged in to."""
+    import rich.console
+    import rich.rule
+    import rich.table
+    import rich.text  # noqa: F401
+
+
 def sanitize_document(value: Any) -> Any:
     """Return a document with every text in it sanitized: keys too, since metrics are named by whoever made them."""
     if isinstance(value, str):

@@ -41,6 +41,11 @@ def train_status(session: Session, run: str | None = None, lines: str | None = N
     from hostkit.liveness.observe import observe_all
     from hostkit.liveness.verdict import worst
 
+    if not session.json:
+        from hostkit.report.console import load
+
+        load()
+
     shown = LINES if lines is None else int(lines)
     statuses = observe_all(session.connections, inventory, names, shown, reader=PERSON)
     code = worst(status.exit for status in statuses)

@@ -80,7 +80,9 @@ class Connections:
     def preconnect(self, *names: str) -> None:
         """Begin to connect to hosts that will be asked. What goes wrong is raised by the first question."""
         for name in dict.fromkeys(names):
-            self.route(name)  # a fault of the inventory is raised here
+            route = self.route(name)  # a fault of the inventory is raised here
+            if route.connected():
+                self.ssh_line(route.connected())  # imports fabric first: nothing is sent before it is there
             threading.Thread(
                 target=self._connect, args=(name,), name="hostkit-preconnect", daemon=True
             ).start()
