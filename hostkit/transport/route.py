@@ -167,9 +167,9 @@ class Route:
         for hop in reversed(self.hops):
             if standing and hop.here:
                 break
-            if watched and hop is not self.hops[-1]:
-                command = ["sh", "-c", _PASS_THROUGH, "sh", hop.name, *command]
             command = _as_user(hop.host.sudo, command)
+            if watched and hop is not self.hops[-1]:  # outside of sudo, which may be allowed for pct alone
+                command = ["sh", "-c", _PASS_THROUGH, "sh", hop.name, *command]
             if hop not in self.wrapped():
                 break
             if hop.kind == "pct":

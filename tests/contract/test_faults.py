@@ -158,6 +158,7 @@ class Proxy:
         self._target = target
         self._stall_after = stall_after  # bytes from the server, of all connections together
         self.passed = 0
+        self.connections = 0
         self._server = socket.create_server(("127.0.0.1", 0))
         self.port = self._server.getsockname()[1]
         self._pairs: list[socket.socket] = []
@@ -169,6 +170,7 @@ class Proxy:
                 here, _ = self._server.accept()
             except OSError:
                 return
+            self.connections += 1
             there = socket.create_connection(("127.0.0.1", self._target))
             self._pairs += [here, there]
             for source, sink in ((here, there), (there, here)):
@@ -399,6 +401,23 @@ def test_a_port_that_closes_at_once_is_told_at_once(fleet: Fleet) -> None:
             transport.run(["true"])
         assert time.monotonic() - started < SOON
         server.shutdown(socket.SHUT_RDWR)
+
+
+def test_a_first_hop_that_is_expected_is_dialled_once(fleet: Fleet, proxied: tuple[Proxy, Any]) -> None:
+    proxy, host = proxied
+    with Connections(inventory(ct129=host)) as connections:
+        connections.preconnect("ct129")
+        assert connections.transport("ct129").run(["echo", "there"]).text() == "there\n"
+        assert proxy.connections == 1
+
+
+def test_a_first_hop_that_is_expected_and_refuses_is_told_when_it_is_asked(fleet: Fleet) -> None:
+    with closed() as port:
+        host = fleet.host("outer") | {"port": port}
+        with Connections(inventory(ct129=host)) as connections:
+            connections.preconnect("ct129")
+            with pytest.raises(UnreachableError, match="refused"):
+                connections.transport("ct129").run(["true"])
 
 
 def test_a_dead_hop_costs_its_budget_once_for_all_who_wait_for_it(fleet: Fleet) -> None:

@@ -113,15 +113,13 @@ def test_an_argv_is_quoted_once_for_each_shell_that_reads_it() -> None:
     assert ssh[-1] == "pve"
 
 
-def test_sudo_stands_at_each_host_that_asks_for_it() -> None:
+def test_sudo_stands_at_each_host_that_asks_for_it_before_what_it_may_be_allowed_for() -> None:
     assert route("behind").wrap(["id"]) == ["sudo", "-n", "-u", "root", "--", "id"]
-    words = route("ct400").wrap(["id"])
-    assert words[:5] == ["sudo", "-n", "-u", "root", "--"]
-    assert passed(words[5:])[:3] == ["pct", "exec", "400"]
+    words = passed(route("ct400").wrap(["id"]))
+    assert words[:8] == ["sudo", "-n", "-u", "root", "--", "pct", "exec", "400"]
     there = route("inner", inner={"address": "i", "via": "behind", "login": "there", "sudo": "ops"})
-    *ssh, line = there.wrap(["id"])
-    assert ssh[:5] == ["sudo", "-n", "-u", "root", "--"]
-    assert passed(ssh[5:])[0] == "ssh"
+    *ssh, line = passed(there.wrap(["id"]))
+    assert ssh[:6] == ["sudo", "-n", "-u", "root", "--", "ssh"]
     assert shlex.split(line) == ["sudo", "-n", "-u", "ops", "--", "id"]
 
 
