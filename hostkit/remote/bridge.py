@@ -13,7 +13,7 @@ import os
 import subprocess
 from typing import IO, Any
 
-from host import child, copy_cgroup, priority
+from host import child, priority
 from transfer import protocol
 
 # Stands for ssh to the rsync that it starts: gives the words of the far end first, then joins the streams.
@@ -25,14 +25,8 @@ _JOIN = (
 
 def serve(request: dict[str, Any]) -> dict[str, Any]:
     """Return the receiver's reply, with what the sender said; or `failed`: the receiver itself was not there."""
-    if not request.get("low_priority"):
-        return _serve(request)
-    priority.take()
-    with copy_cgroup.entered():
-        return _serve(request)
-
-
-def _serve(request: dict[str, Any]) -> dict[str, Any]:
+    if request.get("low_priority"):
+        priority.take()
     receiver = child.ChildProcess(request["receiver"]["argv"], stdout=subprocess.PIPE)
     put, back = receiver.process.stdin, receiver.process.stdout
     assert put is not None

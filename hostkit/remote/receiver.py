@@ -14,10 +14,10 @@ import os
 import shutil
 import stat
 import time
-from typing import Any, Callable, ContextManager
+from typing import Any, Callable
 
 from checkpoint import verify
-from host import copy_cgroup, priority, tools
+from host import priority, tools
 from transfer import receive, retention
 from transfer.staging_dir import MANIFEST, Claim, Place, RefusedError, room
 
@@ -41,15 +41,16 @@ def prepare(place: Place, request: dict[str, Any]) -> dict[str, Any]:
 
 def copied(copy: Callable[..., dict[str, Any]], place: Place, request: dict[str, Any]) -> dict[str, Any]:
     """Copy and prove, as the only one. Nothing is at the final name yet."""
-    with _lowered_priority(), Claim(place) as claim:
+    priority.take()
+    with Claim(place) as claim:
         receive.ready(place, request)
         return copy(place, request, claim)
 
 
 def receive_stdin(request: dict[str, Any]) -> None:
     """Take what a carrier brings, answer it, and end."""
-    with _lowered_priority():
-        receive.receive_stdin(request)
+    priority.take()
+    receive.receive_stdin(request)
     os._exit(0)  # without waiting for who listens
 
 
@@ -90,8 +91,8 @@ def prove(place: Place) -> dict[str, Any]:
     manifest = place.manifest()
     if manifest is None:
         return {"proven": False, "reason": "no manifest"}
-    with _lowered_priority():
-        reason = _disproof(place, manifest)
+    priority.take()
+    reason = _disproof(place, manifest)
     if reason is not None:
         return {"proven": False, "reason": reason}
     return {"proven": True, "reason": None, "manifest": manifest}
@@ -116,12 +117,6 @@ def discard(place: Place) -> dict[str, Any]:
     with Claim(place):
         shutil.rmtree(place.partial, ignore_errors=True)
     return {"discarded": True}
-
-
-def _lowered_priority() -> ContextManager[Any]:
-    """Take the lowest place for CPU and disk: the destination may be a machine that the run is on as well."""
-    priority.take()
-    return copy_cgroup.entered()
 
 
 def serve(request: dict[str, Any]) -> dict[str, Any]:

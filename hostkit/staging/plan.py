@@ -17,7 +17,7 @@ from hostkit.inventory.models import Inventory
 from hostkit.plan import Effect, PlanStep
 from hostkit.staging.inspect import inspect_checkpoint
 from hostkit.staging.method import FOLDERS, Chosen, Method, choose_method
-from hostkit.staging.transfer_commands import SILENCE, humble, receive_argv, send_argv
+from hostkit.staging.transfer_commands import SILENCE, low_priority_argv, receive_argv, send_argv
 from hostkit.staging.transfer_route import By, Way, find_way
 from hostkit.transport.connections import Connections
 from hostkit.transport.programs.run import run_program
@@ -286,7 +286,7 @@ def _argv(
 def _pulling(route: Route, contents: Contents, tools: dict[str, str | None], rate: int | None) -> list[str]:
     """Return the rsync command for the destination, without its last word (where to)."""
     there = route.rsync_source()
-    far = [*humble(contents.tools), contents.tools.get("rsync") or "rsync"]
+    far = [*low_priority_argv(contents.tools), contents.tools.get("rsync") or "rsync"]
     if there.rsync_path:
         there = type(there)(there.rsh, there.host, (*there.rsync_path[:-1], *far))
     return [tools.get("rsync") or "rsync", *_options(contents, rate), *there.options(), there.spec("/")]

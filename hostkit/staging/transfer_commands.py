@@ -25,11 +25,10 @@ _SENDER = (
     + """
 request = {request!r}
 request['begin'] = BEGIN
-from host import copy_cgroup, priority
+from host import priority
 import {module}
 priority.take()
-with copy_cgroup.entered():
-    {module}.answer(request)
+{module}.answer(request)
 """
 )
 _RECEIVER = (
@@ -46,7 +45,7 @@ SILENCE = 120  # seconds without a byte after which a receiver, or rsync, gives 
 
 def sender(module: str, request: dict[str, Any]) -> bytes:
     """Return the program for the source; where to begin is written in place of @BEGIN@ once that is known."""
-    text = _SENDER.format(sources=sources_of(module, "host.copy_cgroup"), module=module, request=request)
+    text = _SENDER.format(sources=sources_of(module, "host.priority"), module=module, request=request)
     packed = base64.b85encode(zlib.compress(text.encode("utf-8", "surrogatepass"), 9)).decode()
     return (
         "BEGIN = @BEGIN@\nimport base64, zlib\n"
@@ -78,10 +77,10 @@ def receive_argv(route: Route, inventory: Inventory, tools: dict[str, str | None
 
 def _argv(route: Route, inventory: Inventory, tools: dict[str, str | None], more: list[str]) -> list[str]:
     python = [inventory.hosts[route.host].python, "-I", "-S", "-B", *more]
-    return route.piped_argv([*humble(tools), *python])
+    return route.piped_argv([*low_priority_argv(tools), *python])
 
 
-def humble(tools: dict[str, str | None]) -> list[str]:
+def low_priority_argv(tools: dict[str, str | None]) -> list[str]:
     """Return the words before a command that is to run last; by their paths, since csh has a `nice` of its own."""
     nice, ionice = tools.get("nice"), tools.get("ionice")
     return [*([nice, "-n19"] if nice else []), *([ionice, "-c3"] if ionice else [])]

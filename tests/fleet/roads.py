@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests.fleet import cgroups
 from tests.fleet.fleet import Fleet
 from tests.fleet.processes import argv
 from tests.fleet.saves import inside
@@ -54,15 +53,6 @@ def everybody(fleet: Fleet) -> set[tuple[str, int]]:
         if entry.name.isdigit() and any(mine in word for word in argv(int(entry.name))):
             found.add(("laptop", int(entry.name)))
     return found
-
-
-def groups(fleet: Fleet) -> list[Path]:
-    """Return the control groups of copies in the fleet's hosts."""
-    return [
-        found
-        for root in cgroups.hierarchies()
-        for found in (root / fleet.slot.cgroup).rglob("hostkit-copy-*")
-    ]
 
 
 def unprivileged(fleet: Fleet) -> str:

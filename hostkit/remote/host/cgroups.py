@@ -16,7 +16,7 @@ from host.priority import Measure, measure
 
 _OURS = re.compile(
     r"hostkit-(?:[0-9a-f]{16}(?:-[0-9]+)?|copy)-([0-9]+)"
-)  # job or copy; its supervisor or itself
+)  # a job, or a copy of hostkit 0.1; its supervisor or itself
 
 
 class ControlGroup:
@@ -61,15 +61,6 @@ class ControlGroup:
     def enter(self) -> bool:
         """Move this process in; a group that cannot be entered is no measure."""
         return self.write("cgroup.procs", "0" if self.second else str(os.getpid()))
-
-    def leave(self, home: str) -> bool:
-        """Move this process back to the group of the same hierarchy in which it was; say whether the kernel did."""
-        try:
-            with open(os.path.join(home, "cgroup.procs"), "w") as file:
-                file.write("0" if self.second else str(os.getpid()))
-        except OSError:
-            return False
-        return True
 
     def close(self) -> None:
         if self.path is not None:
