@@ -12,7 +12,7 @@ from hostkit.jobs.guard import check, protect
 from hostkit.jobs.lookup import launcher_of
 from hostkit.jobs.models import JobState
 from hostkit.journal import Journal
-from hostkit.liveness.observe import observe
+from hostkit.liveness.observe import observe_all
 from hostkit.liveness.verdict import Verdict
 from hostkit.plan import Effect, Plan, PlanStep
 
@@ -56,7 +56,7 @@ class Cancel:
         protected = protect(self._inventory)
         machine = protected.machine(self.job.host)
         names = [run.name for run in protected.runs if run.machine == machine]
-        return [observe(self._connections, self._inventory, name) for name in names]
+        return observe_all(self._connections, self._inventory, names)
 
 
 def plan_cancel(job: JobState) -> Plan:

@@ -1,4 +1,4 @@
-"""What stands beside a verdict: each finding with its severity and what to do about it (pure)."""
+"""What is wrong besides the verdict: each finding with its severity and what to do about it (pure)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ INODES = 16  # a save makes a folder and a few files
 
 
 class Finding(BaseModel):
-    """`severity` 1: look at it today; 2: now."""
+    """`severity` 1: warning; 2: critical."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -28,17 +28,17 @@ class Finding(BaseModel):
 
 
 def findings(observation: Observation) -> list[Finding]:
-    """Return every finding, the gravest first."""
-    found = [*_clocks(observation), *_log(observation), *_pidfile(observation)]
+    """Return every finding, the most severe first."""
+    out = [*_clocks(observation), *_log(observation), *_pidfile(observation)]
     if observation.main is not None:
-        found += [
+        out += [
             *_first_step(observation),
             *_overdue(observation),
             *_room(observation),
             *_gpus(observation),
             *_restarted(observation),
         ]
-    return sorted(found, key=lambda one: -one.severity)
+    return sorted(out, key=lambda finding: -finding.severity)
 
 
 def _clocks(observation: Observation) -> Iterator[Finding]:
@@ -97,7 +97,7 @@ def _log(observation: Observation) -> Iterator[Finding]:
             text=f"the log {log.path} was {what} while the process still writes it; it was read through the process",
             advice="rotate with copytruncate, or have the trainer open its log anew; a deleted log is lost at its end",
         )
-    newer = [one for one in log.others if log.mtime is None or one.mtime > log.mtime + 60]
+    newer = [file for file in log.others if log.mtime is None or file.mtime > log.mtime + 60]
     if observation.main is not None and log.origin == "inventory" and log.held is False and newer:
         yield Finding(
             kind="log-not-the-process's",
@@ -164,9 +164,9 @@ def _overdue(observation: Observation) -> Iterator[Finding]:
         f"the newest complete one is step {progress.saved}" if progress.saved is not None else "there is none"
     )
     half = [
-        one.candidate
-        for one in progress.saves
-        if not one.candidate.complete and one.candidate.step >= last - 1
+        save.candidate
+        for save in progress.saves
+        if not save.candidate.complete and save.candidate.step >= last - 1
     ]
     yield Finding(
         kind="save-overdue",
@@ -209,8 +209,8 @@ def _room(observation: Observation) -> Iterator[Finding]:
 
 def _gpus(observation: Observation) -> Iterator[Finding]:
     gpus = observation.reading.gpus
-    there = {one.get("index") for one in gpus.each}
-    lost = [number for number in observation.run.gpus if str(number) not in there]
+    listed = {gpu.get("index") for gpu in gpus.each}
+    lost = [number for number in observation.run.gpus if str(number) not in listed]
     if gpus.state == "read" and lost:
         yield Finding(
             kind="gpu-lost",
@@ -230,15 +230,16 @@ def _restarted(observation: Observation) -> Iterator[Finding]:
     ):
         return
     if last.identity.pid in {
-        one.pid
-        for one in observation.reading.run.processes
-        if observation.reading.identity(one) == last.identity
+        process.pid
+        for process in observation.reading.run.processes
+        if observation.reading.identity(process) == last.identity
     }:
         return
-    gone, come = [w for w in last.argv if w not in main.argv], [w for w in main.argv if w not in last.argv]
+    removed = [word for word in last.argv if word not in main.argv]
+    added = [word for word in main.argv if word not in last.argv]
     difference = "with the same arguments"
-    if gone or come:
-        difference = f"arguments removed: {' '.join(gone) or 'none'}; added: {' '.join(come) or 'none'}"
+    if removed or added:
+        difference = f"arguments removed: {' '.join(removed) or 'none'}; added: {' '.join(added) or 'none'}"
     began = age(observation.reading.age(main))
     yield Finding(
         kind="restarted",

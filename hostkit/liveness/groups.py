@@ -1,4 +1,4 @@
-"""Which of the processes found are the run: one trainer, or a launcher with its workers (pure)."""
+"""Which of the processes that fit are the run: one trainer, or a launcher with its workers (pure)."""
 
 from __future__ import annotations
 
@@ -26,20 +26,24 @@ class Group:
         fitting = reading.run.processes
         declared = run.process.container
         if declared not in (None, ANY):
-            fitting = [one for one in fitting if is_in(one.cgroup, declared)]
+            fitting = [process for process in fitting if is_in(process.cgroup, declared)]
         if not fitting:
-            others = [one for one in reading.run.processes if declared]
-            return cls(notes=tuple(f"not counted: {_where(one)}, not in {declared}" for one in others))
-        own = [one for one in fitting if not reading.in_container(one)] or fitting
-        tops = {one.top for one in own if one.role != "launcher"} or {one.top for one in own}
-        own = [one for one in own if one.top in tops]
-        main = next((one for one in own if one.role in ("trainer", "worker")), own[0])
+            others = [process for process in reading.run.processes if declared]
+            return cls(
+                notes=tuple(f"not counted: {_where(process)}, not in {declared}" for process in others)
+            )
+        own = [process for process in fitting if not reading.in_container(process)] or fitting
+        tops = {process.top for process in own if process.role != "launcher"} or {
+            process.top for process in own
+        }
+        own = [process for process in own if process.top in tops]
+        main = next((process for process in own if process.role in ("trainer", "worker")), own[0])
         workers = run.process.workers
-        if len(tops) > 1 and not (workers and len(tops) <= workers and _kin(own, tops)):
+        if len(tops) > 1 and not (workers and len(tops) <= workers and _related(own, tops)):
             lines = [
                 f"{len(tops)} processes fit, and it is unknown which of them is the run; all are protected"
             ]
-            lines += [_name(one, reading, run.host) for one in own if one.pid == one.top]
+            lines += [_described(process, reading, run.host) for process in own if process.pid == process.top]
             lines.append("tell them apart in the inventory: process.args, process.cwd or process.container")
             return cls(all=tuple(fitting), doubt=tuple(lines))
         notes = (_where(main),) if reading.in_container(main) else ()
@@ -50,12 +54,14 @@ class Group:
                 "or make the container a host of the inventory",
             ]
             return cls(all=tuple(fitting), doubt=tuple(lines))
-        launched = any(one.role == "launcher" for one in own)
-        alive = sum(one.role == "worker" for one in own) if launched else len(tops)
+        launched = any(process.role == "launcher" for process in own)
+        alive = sum(process.role == "worker" for process in own) if launched else len(tops)
         if not launched and len(tops) == 1:  # a trainer that starts its workers by itself
-            forked = sum(one.role == "helper" and one.ppid == main.pid for one in own)
+            forked = sum(process.role == "helper" and process.ppid == main.pid for process in own)
             alive = max(1, forked, main.spawned)
-        expected = workers or max((one.expects or 0 for one in own), default=0) or (1 if launched else None)
+        expected = (
+            workers or max((process.expects or 0 for process in own), default=0) or (1 if launched else None)
+        )
         return cls(all=tuple(own), main=main, workers=alive, expected=expected, notes=notes)
 
 
@@ -65,13 +71,16 @@ def _where(process: ProcessFacts) -> str:
     return f"process {process.pid} is in " + (f"container {name}" if name else "another pid namespace")
 
 
-def _kin(own: list[ProcessFacts], tops: set[int]) -> bool:
+def _related(own: list[ProcessFacts], tops: set[int]) -> bool:
     """Whether several roots are workers of one run: one parent (not init) or one session started them."""
-    heads = [one for one in own if one.pid in tops]
-    return len({one.ppid for one in heads}) == 1 != heads[0].ppid or len({one.session for one in heads}) == 1
+    heads = [process for process in own if process.pid in tops]
+    return (
+        len({process.ppid for process in heads}) == 1 != heads[0].ppid
+        or len({process.session for process in heads}) == 1
+    )
 
 
-def _name(one: ProcessFacts, reading: Reading, host: str) -> str:
-    command = " ".join(one.argv) or f"[{one.comm}]"
+def _described(process: ProcessFacts, reading: Reading, host: str) -> str:
+    command = " ".join(process.argv) or f"[{process.comm}]"
     command = command if len(command) <= 120 else command[:120] + "…"
-    return f"process {one.pid} on {host}, {age(reading.age(one))} old, in {one.cwd or '?'}: {command}"
+    return f"process {process.pid} on {host}, {age(reading.age(process))} old, in {process.cwd or '?'}: {command}"

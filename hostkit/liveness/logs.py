@@ -1,4 +1,4 @@
-"""Read steps, losses, times and the end from a log's tail, whatever a far terminal would have made of it (pure)."""
+"""Read steps, losses, times and the end marker from a log's tail (pure)."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _LOSS = re.compile(
     rf"(?<![\w/.-])(?:(?:train(?:ing)?|avg|mean|total)[_/ .])?loss[\"']?\s*[:=]?\s*(?:tensor\()?[\"']?{_VALUE}",
     re.IGNORECASE,
 )
-# a step in such a line is spoken of, not made
-_SPOKEN_OF = re.compile(
+# a step in such a line is only mentioned, not made
+_MENTIONED = re.compile(
     r"\b(?:next|resum\w*|restor\w*|load\w*|until|every|will|sav(?:e|ed|ing)|checkpoint\w*|warm\w*|eval\w*|valid\w*|from)\b",
     re.IGNORECASE,
 )
@@ -53,8 +53,8 @@ _OWN = ("step", "loss", "time", "finished")  # the inventory checks that they ar
 # what begins a line anew as a carriage return does: to its first column, or to its end and back by backspaces
 _ANEW = re.compile(r"(?:\x1b\[|\x9b)(?:[01]?G|[\d;]*[HEF])|\x08{2,}")
 _GROUPED = re.compile(r"(?<=\d)[\u00a0\u2009\u202f\u2019'](?=\d{3}(?!\d))")  # 4'000
-LARGEST = 10**15  # a step beyond it is garbage, and a number beyond any float's would be an error below
-SHOWN = 400  # characters of a line that are kept for showing
+MAX_STEP = 10**15  # a step beyond it is garbage, and a number beyond any float's would be an error below
+MAX_SHOWN = 400  # characters of a line that are kept for showing
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class LogReading:
 
 
 @dataclass
-class _Seen:
+class _Marks:
     """Steps met so far, by how sure their form is: a named step, a progress bar, a bare fraction."""
 
     strength: int
@@ -102,7 +102,7 @@ def parse(tail: str, log: Log, *, begins: bool = False) -> LogReading:
     shown = tuple(_shorten(parts[-1]) for parts in lines)
     if begins and lines and sum(map(len, lines)) > 1:
         lines[0] = lines[0][1:]
-    seen = {kind: _Seen(strength) for kind, strength in (("named", 3), ("bar", 2), ("fraction", 1))}
+    by_kind = {kind: _Marks(strength) for kind, strength in (("named", 3), ("bar", 2), ("fraction", 1))}
     loss: float | None = None
     finished: str | None = None
     last = lines[-1][-1] if lines and not tail.endswith(("\n", "\r")) else None
@@ -114,13 +114,15 @@ def parse(tail: str, log: Log, *, begins: bool = False) -> LogReading:
             step = _step(part, record, shape, has_loss=here is not None)
             if step is not None:
                 kind, number, total = step
-                if part is last and part[-1].isdigit() and number < seen[kind].newest:
+                if part is last and part[-1].isdigit() and number < by_kind[kind].newest:
                     continue  # still being written: 40 may become 4000
-                seen[kind].marks.append((number, total, _moment(part, record, shape)))
+                by_kind[kind].marks.append((number, total, _moment(part, record, shape)))
                 finished = None if kind == "named" else finished
             if shape.finished is not None and shape.finished.search(part):
                 finished = _shorten(part)
-    best = max((one for one in seen.values() if one.marks), key=lambda one: one.strength, default=None)
+    best = max(
+        (marks for marks in by_kind.values() if marks.marks), key=lambda marks: marks.strength, default=None
+    )
     if best is None:
         return LogReading(loss=loss, finished=finished, lines=shown)
     return _progress(best.marks, loss, finished, shown)
@@ -154,7 +156,7 @@ def _progress(
 
 def _rate(marks: list[tuple[int, int | None, Moment | None]]) -> tuple[float | None, int]:
     timed = [(number, moment) for number, _, moment in marks if moment is not None]
-    timed = [one for one in timed if one[1].kind == timed[-1][1].kind]
+    timed = [(number, moment) for number, moment in timed if moment.kind == timed[-1][1].kind]
     if len(timed) < 2:
         return None, 0
     elapsed = 0.0
@@ -223,7 +225,7 @@ def _step(
         match = shape.step.search(line)
         value = _whole(match[1]) if match and match.re.groups else None
         return None if value is None else ("named", value, None)
-    if has_loss or not _SPOKEN_OF.search(line):
+    if has_loss or not _MENTIONED.search(line):
         for match in _named(line):
             number = _whole(match[1])
             if number is not None:
@@ -262,7 +264,7 @@ def _whole(value: Any) -> int | None:
     if isinstance(value, bool) or value is None:
         return None
     if isinstance(value, (int, float)):
-        return int(value) if 0 <= value < LARGEST else None
+        return int(value) if 0 <= value < MAX_STEP else None
     text = str(value).replace(",", "").replace("_", "").strip()
     return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else None
 
@@ -286,4 +288,6 @@ def _scaled(text: str) -> int:
 
 def _shorten(line: str) -> str:
     line = line.expandtabs(4).rstrip()
-    return line if len(line) <= SHOWN else f"{line[:SHOWN]} … [{len(line) - SHOWN} more characters]"
+    return (
+        line if len(line) <= MAX_SHOWN else f"{line[:MAX_SHOWN]} … [{len(line) - MAX_SHOWN} more characters]"
+    )

@@ -16,7 +16,7 @@ WORKERS_COME = 120.0  # seconds in which a launcher's workers come up
 
 @dataclass(frozen=True)
 class _Movement:
-    """The newest sign that the run moves, and what could not be dated."""
+    """The newest sign of progress, and what could not be dated."""
 
     age: float | None
     what: str
@@ -30,7 +30,7 @@ def _movement(observation: Observation, main: ProcessFacts) -> _Movement:
     life, log = reading.age(main), reading.run.log
     dated = [(observation.log_age, "the log")] if observation.log_age is not None else []
     if log.held is False:
-        dated += [(reading.clock.files - one.mtime, f"its own log {one.path}") for one in log.others]
+        dated += [(reading.clock.files - file.mtime, f"its own log {file.path}") for file in log.others]
     dated += [
         (save.age, f"checkpoint {save.candidate.step}")
         for save in observation.progress.saves
@@ -43,8 +43,10 @@ def _movement(observation: Observation, main: ProcessFacts) -> _Movement:
             signs.append((max(0.0, old), what))
     earlier = list(observation.past.of_process(reading.identity(main), reading.clock.boot))
     step = observation.log.step
-    below = [(since, one.step) for one, since in earlier if step and one.step is not None and one.step < step]
-    shorter = [since for one, since in earlier if 0 < (one.log_size or 0) < (log.size or 0)]
+    below = [
+        (since, past.step) for past, since in earlier if step and past.step is not None and past.step < step
+    ]
+    shorter = [since for past, since in earlier if 0 < (past.log_size or 0) < (log.size or 0)]
     if below:
         signs.append((below[0][0], f"the step ({below[0][1]} to {step})"))
     elif undated and shorter:
@@ -64,7 +66,7 @@ def with_process(observation: Observation, group: Group) -> tuple[Verdict, tuple
     }
     lives = f"process {main.pid} on {observation.run.host} is alive, started {age(life)} ago{how[main.how]}"
     stepless = observation.log.step is None
-    stopped = [one for one in group.all if one.stopped and one.role != "helper"]
+    stopped = [process for process in group.all if process.stopped and process.role != "helper"]
     if observation.log.diverged and not stepless:
         return Verdict.DIVERGED, (
             f"the loss is {observation.log.loss} at step {observation.log.step}",
@@ -77,10 +79,10 @@ def with_process(observation: Observation, group: Group) -> tuple[Verdict, tuple
         return Verdict.DEGRADED, (lost, lives, *_moves(move, limits.stall))
     workers = (count,) if group.expected and group.expected > 1 else ()
     if stopped:
-        who = ", ".join(str(one.pid) for one in stopped)
-        how_it_stopped = "traced" if stopped[0].state == "t" else "stopped"
+        pids = ", ".join(str(process.pid) for process in stopped)
+        stopped_how = "traced" if stopped[0].state == "t" else "stopped"
         return Verdict.STALLED, (
-            f"process {who} is {how_it_stopped} (state {stopped[0].state}): it does nothing until SIGCONT",
+            f"process {pids} is {stopped_how} (state {stopped[0].state}): it does nothing until SIGCONT",
             lives,
         )
     if move.undated and (move.age is None or move.age > limits.stall):
@@ -113,7 +115,7 @@ def with_process(observation: Observation, group: Group) -> tuple[Verdict, tuple
 
 
 def _blind(observation: Observation) -> str:
-    """Why no movement could have been seen at all; empty where log or checkpoints can be read."""
+    """Return why no progress could have been seen; empty where log or checkpoints can be read."""
     log, saves = observation.reading.run.log, observation.reading.run.checkpoints
     if log.mtime is not None or (saves.root and not saves.error):
         return ""
@@ -127,11 +129,11 @@ def _moves(move: _Movement, limit: float) -> tuple[str, ...]:
 
 
 def _zombies(group: Group) -> int:
-    return sum(one.zombies for one in group.all)
+    return sum(process.zombies for process in group.all)
 
 
 def _busy(observation: Observation, main: ProcessFacts) -> Iterator[str]:
-    """Words on what a run that does not move is at; load is never a reason to call it running."""
+    """Say what a stalled run is doing; load is never a reason to call it running."""
     if main.state == "D":
         yield "it waits in the kernel (state D): a disk, a network file system or a driver that does not answer"
     clock, identity = observation.reading.clock, observation.reading.identity(main)
@@ -140,6 +142,6 @@ def _busy(observation: Observation, main: ProcessFacts) -> Iterator[str]:
             used = (main.cpu_ticks - earlier.cpu_ticks) / clock.hz / elapsed
             yield f"it {'spins' if used > 0.5 else 'is idle'}: {100 * used:.0f} % of a core in the last {age(elapsed)}"
             break
-    use = [f"{one.get('index')}: {one.get('use')} %" for one in observation.reading.gpus.each]
+    use = [f"{gpu.get('index')}: {gpu.get('use')} %" for gpu in observation.reading.gpus.each]
     if use:
         yield "GPU use says nothing about progress: " + ", ".join(use)

@@ -15,7 +15,7 @@ _WRAPPERS = re.compile(
     r"-?(?:ba|da|z|k|mk|a|fi)?sh|tee|sudo|timeout|nohup|screen|tmux.*|script|ssh|sleep|tail|cat|logger|su"
     r"|flock|tini|dumb-init|docker-init|catatonit|make|xargs|ts|systemd-cat|rotatelogs|multilog|svlogd|conmon"
 )
-_MENTIONS = "only mentions it"  # what the probe says of one that does not run the script
+_MENTIONS = "only mentions it"  # what the probe says of a process that does not run the script
 
 
 def without_process(observation: Observation) -> tuple[Verdict, tuple[str, ...]]:
@@ -66,22 +66,22 @@ def without_process(observation: Observation) -> tuple[Verdict, tuple[str, ...]]
 def _doubts(observation: Observation) -> Iterator[str]:
     """Why "no process was found" does not mean that there is none."""
     reading, facts = observation.reading, observation.reading.run
-    for one in facts.titles:
+    for process in facts.titles:
         yield (
-            f"process {one.pid} is a python under a changed title ({' '.join(one.argv)[:80]!r}): "
+            f"process {process.pid} is a python under a changed title ({' '.join(process.argv)[:80]!r}): "
             "it may be the run; declare process.pidfile or process.cwd to make sure"
         )
-    for one in facts.near:
-        if one.doubt:
-            yield f"process {one.pid} fits, but {one.why}: it may be the run"
+    for process in facts.near:
+        if process.doubt:
+            yield f"process {process.pid} fits, but {process.why}: it may be the run"
     gap = reading.table.gap()
     if gap:
         yield f"no process of the run is visible, but {gap}: log in as root or as the run's user"
-    for one in facts.log.writers:
-        name = one.argv[0].rsplit("/", 1)[-1] if one.argv else one.comm
-        if not _WRAPPERS.fullmatch(name) and one.pid not in {title.pid for title in facts.titles}:
-            command = " ".join(one.argv)[:100]
-            yield f"no process fits, yet process {one.pid} has the log open for writing (inventory right?): {command}"
+    for process in facts.log.writers:
+        name = process.argv[0].rsplit("/", 1)[-1] if process.argv else process.comm
+        if not _WRAPPERS.fullmatch(name) and process.pid not in {title.pid for title in facts.titles}:
+            command = " ".join(process.argv)[:100]
+            yield f"no process fits, yet process {process.pid} writes the log (is the inventory right?): {command}"
     if facts.log.error and not facts.log.missing and facts.log.origin == "inventory":
         yield f"the run has no process, and the log {facts.log.path} cannot be read: {facts.log.error}"
     if facts.checkpoints.error and facts.log.mtime is None and "No such file" not in facts.checkpoints.error:
@@ -102,16 +102,16 @@ def _context(observation: Observation) -> Iterator[str]:
         }
         if facts.record.state in became:
             yield f"process {facts.record.pid}, the run when last seen, {became[facts.record.state]}"
-    zombies = [one for one in facts.zombies if _was_the_run(one, observation)]
+    zombies = [process for process in facts.zombies if _was_the_run(process, observation)]
     if zombies:
-        named = ", ".join(f"{one.pid} [{one.comm}] of parent {one.ppid}" for one in zombies)
+        named = ", ".join(f"{process.pid} [{process.comm}] of parent {process.ppid}" for process in zombies)
         yield f"zombies (ended, not yet reaped): {named}"
     for pid in facts.gone:
         yield f"process {pid} ended during the probe"
-    for one in facts.near:
-        if not one.doubt and one.why != _MENTIONS:
-            yield f"not counted: process {one.pid} {one.why}"
-    mention = [str(one.pid) for one in facts.near if one.why == _MENTIONS]
+    for process in facts.near:
+        if not process.doubt and process.why != _MENTIONS:
+            yield f"not counted: process {process.pid} {process.why}"
+    mention = [str(process.pid) for process in facts.near if process.why == _MENTIONS]
     if mention:
         yield f"not counted (they only mention it): {', '.join(mention)}"
     if facts.log.missing:
@@ -132,8 +132,9 @@ def _was_the_run(zombie: ProcessFacts, observation: Observation) -> bool:
         return False  # context by its record already
     if process.script and zombie.comm == process.script.rsplit("/", 1)[-1][:15]:
         return True
-    speak = (one for one in facts.near if one.why == _MENTIONS)  # one with other args has zombies of its own
-    return zombie.ppid in {one.pid for one in (*speak, *facts.log.writers) if one.pid != 1}
+    # a process with other args has zombies of its own
+    mentions = [process for process in facts.near if process.why == _MENTIONS]
+    return zombie.ppid in {process.pid for process in (*mentions, *facts.log.writers) if process.pid != 1}
 
 
 def _finished(observation: Observation) -> str | None:

@@ -188,7 +188,7 @@ def status_of(
         evidence=list(judgement.evidence),
         findings=list(judgement.findings),
         step=_step(judgement.progress, log.loss),
-        processes=[_process(one, reading, run.host) for one in _mains_first(judgement.processes)],
+        processes=[_process(process, reading, run.host) for process in _mains_first(judgement.processes)],
         checkpoints=[_checkpoint(save) for save in judgement.progress.saves],
         checkpoints_error=facts.checkpoints.error,
         started_ns=judgement.progress.started_ns,
@@ -216,7 +216,7 @@ def last_known(now: PastObservation) -> str | None:
 
 def _mains_first(processes: tuple[ProcessFacts, ...]) -> list[ProcessFacts]:
     order = ("trainer", "worker", "launcher", "helper")
-    return sorted(processes, key=lambda one: order.index(one.role))
+    return sorted(processes, key=lambda process: order.index(process.role))
 
 
 def _step(progress: Progress, loss: float | None) -> StepStatus:
@@ -240,28 +240,28 @@ def _step(progress: Progress, loss: float | None) -> StepStatus:
     )
 
 
-def _process(one: ProcessFacts, reading: Reading, host: str) -> ProcessStatus:
+def _process(process: ProcessFacts, reading: Reading, host: str) -> ProcessStatus:
     return ProcessStatus(
-        identity=reading.identity(one),
-        pid=one.pid,
+        identity=reading.identity(process),
+        pid=process.pid,
         namespace=host,
-        role=one.role,
-        known_by=one.how,
-        state=one.state,
-        age=reading.age(one),
-        cpu_seconds=one.cpu_ticks / reading.clock.hz,
-        uid=one.uid,
-        argv=masked(one.argv),  # a status is archived, and an archive may be shared
-        exe=one.exe,
-        cwd=one.cwd,
+        role=process.role,
+        known_by=process.how,
+        state=process.state,
+        age=reading.age(process),
+        cpu_seconds=process.cpu_ticks / reading.clock.hz,
+        uid=process.uid,
+        argv=masked(process.argv),  # a status is archived, and an archive may be shared
+        exe=process.exe,
+        cwd=process.cwd,
     )
 
 
 def _checkpoint(save: Save) -> CheckpointStatus:
-    one = save.candidate
+    candidate = save.candidate
     return CheckpointStatus(
-        **one.model_dump(include={"step", "path", "format", "complete", "reason", "size"}),
-        **one.model_dump(include={"mtime_ns", "inode", "dev", "writer"}),
+        **candidate.model_dump(include={"step", "path", "format", "complete", "reason", "size"}),
+        **candidate.model_dump(include={"mtime_ns", "inode", "dev", "writer"}),
         age=save.age,
         attempt=save.attempt,
         before_start=save.before_start,

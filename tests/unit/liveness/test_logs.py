@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hostkit.inventory.models import Log
-from hostkit.liveness.logs import SHOWN, parse
+from hostkit.liveness.logs import MAX_SHOWN, parse
 from hostkit.liveness.times import moment_in
 
 LOG = Log()
@@ -131,7 +131,7 @@ def test_fifty_thousand_redraws_are_one_short_line() -> None:
 def test_an_overlong_line_is_cut_with_a_mark() -> None:
     reading = parse("step 7\n" + '{"x": "' + "y" * 300_000, LOG)
     assert reading.step == 7
-    assert len(reading.lines[1]) < SHOWN + 50
+    assert len(reading.lines[1]) < MAX_SHOWN + 50
     assert "more characters]" in reading.lines[1]
 
 
