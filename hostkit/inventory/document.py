@@ -17,13 +17,13 @@ import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from hostkit.inventory.faults import Fault, Path, shown
-from hostkit.inventory.nodes import DEEPEST, StrictLoader, TooMuchError, column_of, kind_of, line_of
+from hostkit.inventory.nodes import MAX_DEPTH, StrictLoader, TooMuchError, column_of, kind_of, line_of
 from hostkit.inventory.scalars import Surprise, plain
 from hostkit.inventory.syntax import explain
 from hostkit.inventory.variables import expand
 
-LONGEST = 16_384  # characters in one value
-MOST_VALUES = 40_000  # with every alias and merge written out
+MAX_TEXT = 16_384  # characters in one value
+MAX_VALUES = 40_000  # with every alias and merge written out
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
@@ -236,8 +236,8 @@ class _Conversion:
         if path in self.document.faulty:
             return MISSING
         self.count += len(text) // 64  # a long text behind many aliases is a bomb as well
-        if len(text) > LONGEST:
-            return self._fault(node, path, f"a text of more than {LONGEST} characters", "is a quote open?")
+        if len(text) > MAX_TEXT:
+            return self._fault(node, path, f"a text of more than {MAX_TEXT} characters", "is a quote open?")
         if _CONTROL.search(text):
             return self._fault(node, path, f"control characters in {shown(text)}", "remove them")
         expanded = expand(text, self.environ)
@@ -270,11 +270,11 @@ class _Conversion:
     def _step(self, node: Node) -> None:
         self.count += 1
         self.visits[id(node)] = self.visits.get(id(node), 0) + 1
-        if self.count > MOST_VALUES:
-            what = f"aliases and merges make more than {MOST_VALUES} values of this file"
+        if self.count > MAX_VALUES:
+            what = f"aliases and merges make more than {MAX_VALUES} values of this file"
             raise TooMuchError(line_of(node), what, "write them in full where they are needed")
-        if len(self.open) > DEEPEST:
-            raise TooMuchError(line_of(node), f"nested deeper than {DEEPEST} levels", "nest less deeply")
+        if len(self.open) > MAX_DEPTH:
+            raise TooMuchError(line_of(node), f"nested deeper than {MAX_DEPTH} levels", "nest less deeply")
 
     def _unused(self, root: MappingNode) -> Iterator[Path]:
         """Yield the entries of the top-level `defaults` that no alias reaches."""

@@ -12,7 +12,7 @@ from hostkit.errors import ConfigError
 Path = tuple[str | int, ...]
 
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_.-]{1,63}")
-_MOST = 200  # faults shown; a file with more of them has one cause
+_MAX_SHOWN = 200  # faults shown; a file with more of them has one cause
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +42,8 @@ def refuse(file: str, faults: Iterable[Fault]) -> ConfigError:
     for first, *others in same.values():  # what stands behind an anchor is wrong wherever it is merged
         more = f" ({len(others)} more use it)" if others else ""
         lines.append(first.text(file) + more)
-    if len(lines) > _MOST:
-        lines = [*lines[:_MOST], f"... and {len(lines) - _MOST} more"]
+    if len(lines) > _MAX_SHOWN:
+        lines = [*lines[:_MAX_SHOWN], f"... and {len(lines) - _MAX_SHOWN} more"]
     count = "one fault" if len(same) == 1 else f"{len(same)} faults"
     return ConfigError(f"{count} in the inventory, no host was contacted", where=file, faults=tuple(lines))
 

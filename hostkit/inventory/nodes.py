@@ -10,7 +10,7 @@ from yaml.nodes import MappingNode, Node, SequenceNode
 
 from hostkit.inventory.faults import Fault, shown
 
-DEEPEST = 24  # levels; the format needs eight
+MAX_DEPTH = 24  # levels; the format needs eight
 MOST_NODES = 12_000  # as written
 
 
@@ -38,8 +38,8 @@ class StrictLoader(yaml.SafeLoader):
         self.depth += 1
         if self.nodes > MOST_NODES:
             raise TooMuchError(line, f"more than {MOST_NODES} values", "is this the right file?")
-        if self.depth > DEEPEST:
-            raise TooMuchError(line, f"nested deeper than {DEEPEST} levels", "is a bracket open?")
+        if self.depth > MAX_DEPTH:
+            raise TooMuchError(line, f"nested deeper than {MAX_DEPTH} levels", "is a bracket open?")
         node = super().compose_node(parent, index)
         self.depth -= 1
         if node is not None and not isinstance(event, AliasEvent) and getattr(event, "tag", None) is not None:

@@ -41,7 +41,7 @@ _NUMBERS = (_SIXTIETHS, _BASED, _LEADING_ZERO, _UNDERSCORED, _LOOSE_NUMBER)
 _NOT_FINITE = re.compile(r"[-+]?\.(?:inf|nan)", re.IGNORECASE)
 _DATE = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:[Tt ].*)?")
 _LONG = 64  # characters; a longer number is not worked out
-_MOST_DIGITS = 18  # fits every reader's 64 bits
+_MAX_DIGITS = 18  # fits every reader's 64 bits
 
 
 def plain(text: str) -> str | int | float | bool | Surprise:
@@ -49,12 +49,12 @@ def plain(text: str) -> str | int | float | bool | Surprise:
     if text in _TRUTH:
         return _TRUTH[text]
     if _WHOLE.fullmatch(text):
-        if len(text.lstrip("-")) > _MOST_DIGITS:
+        if len(text.lstrip("-")) > _MAX_DIGITS:
             return Surprise(
                 f"{shown(text)} is too large a number", f"write {shown(text)} in quotes if it is text"
             )
         return int(text)
-    if _FRACTION.fullmatch(text) and len(text) <= _MOST_DIGITS:
+    if _FRACTION.fullmatch(text) and len(text) <= _MAX_DIGITS:
         return float(text)
     return _surprise(text) or text
 
@@ -127,7 +127,7 @@ def _sixtieths(text: str) -> str:
     whole, _, rest = text.lstrip("+-").replace("_", "").partition(".")
     value = 0
     for digits in whole.split(":")[:20]:
-        value = value * 60 + int(digits[:_MOST_DIGITS])
+        value = value * 60 + int(digits[:_MAX_DIGITS])
     sign = "-" if text.startswith("-") else ""
     return f"{sign}{value}" + (f".{rest}" if rest else "")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from hostkit.errors import ConfigError
 from hostkit.inventory.faults import Fault
 
-LARGEST = 128 * 1024  # bytes; five hundred hosts take a third of it, and reading never takes a second
+MAX_BYTES = 128 * 1024  # bytes; five hundred hosts take a third of it, and reading never takes a second
 
 _MARKS = (  # the longer ones first: the mark of UTF-16 begins that of UTF-32
     (b"\xef\xbb\xbf", "a byte-order mark", "save it as UTF-8 without BOM"),
@@ -32,13 +32,13 @@ def read(file: Path) -> bytes:
                 raise ConfigError(
                     "the inventory is not a regular file", where=str(file), hint="name a YAML file"
                 )
-            content = opened.read(LARGEST + 1)
+            content = opened.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise ConfigError(f"the inventory cannot be read: {reason}", where=str(file)) from error
-    if len(content) > LARGEST:
+    if len(content) > MAX_BYTES:
         raise ConfigError(
-            f"the inventory is larger than {LARGEST // 1024} KiB",
+            f"the inventory is larger than {MAX_BYTES // 1024} KiB",
             where=str(file),
             hint="is it the right file?",
         )

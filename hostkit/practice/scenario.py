@@ -15,7 +15,7 @@ from hostkit.errors import HostkitError
 from hostkit.practice.root import MARK, Root
 
 
-class Teller(Protocol):
+class TourOutput(Protocol):
     """Whoever explains the tour to the person watching."""
 
     def heading(self, text: str) -> None: ...
@@ -106,21 +106,21 @@ def _leave(child: subprocess.Popen[bytes]) -> None:
             child.wait()
 
 
-def tour(root: Root, teller: Teller, laptop: Laptop) -> list[Check]:
+def tour(root: Root, narrator: TourOutput, laptop: Laptop) -> list[Check]:
     """Show the two headline commands on the live training, and return what must hold with what was found."""
     checks: list[Check] = []
 
     def check(what: str, passed: bool, found: str) -> None:
         checks.append(Check(what, passed, found))
-        teller.check(what, passed, found)
+        narrator.check(what, passed, found)
 
-    teller.heading("1. Is the training alive, and is it getting anywhere?")
-    teller.say(
+    narrator.heading("1. Is the training alive, and is it getting anywhere?")
+    narrator.say(
         "The training runs on ct200, a container on pve. The only way in is ct129: hostkit logs in there, has "
         "ct129's own ssh log in to pve, and enters the container with `pct exec`. One round trip; nothing is "
         "left behind."
     )
-    teller.command(["hostkit", "train-status", "--inventory", str(root.inventory)])
+    narrator.command(["hostkit", "train-status", "--inventory", str(root.inventory)])
     status = laptop.run("train-status")
     before = laptop.ask("train-status")
     check(
@@ -129,29 +129,29 @@ def tour(root: Root, teller: Teller, laptop: Laptop) -> list[Check]:
         _verdict(before, status),
     )
 
-    teller.heading("2. How good is its newest checkpoint?")
-    teller.say(
+    narrator.heading("2. How good is its newest checkpoint?")
+    narrator.say(
         "hostkit finds the newest complete checkpoint of the live run, checks that the harness can load it, "
         "copies it from ct200 to ct129, evaluates it there on the CPU beside the training without getting in "
         "its way, and files the result on this machine."
     )
-    teller.command(["hostkit", "eval-latest", "--inventory", str(root.inventory)])
+    narrator.command(["hostkit", "eval-latest", "--inventory", str(root.inventory)])
     evaluation = laptop.run("eval-latest")
     result = newest_result(root)
     check("the evaluation worked", evaluation == 0, f"exit code {evaluation}")
     check("a result with accept_len is in the archive", _accept_len(result) is not None, _figure(result))
 
-    teller.say(
+    narrator.say(
         "accept_len is how many tokens in a row, of those that the drafter proposes, the target would have "
         "written itself. This target is a few seconds old and repeats itself, so the figure proves that the "
         "parts work together, not that the drafter is any good."
     )
 
-    teller.heading("3. Has that disturbed the training?")
-    teller.say(
+    narrator.heading("3. Has that disturbed the training?")
+    narrator.say(
         "The same question again: it must be the same process (boot, pid, start time), and it must have moved on."
     )
-    teller.command(["hostkit", "train-status", "--inventory", str(root.inventory)])
+    narrator.command(["hostkit", "train-status", "--inventory", str(root.inventory)])
     status = laptop.run("train-status")
     after = laptop.ask("train-status")
     check(

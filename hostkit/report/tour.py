@@ -64,7 +64,7 @@ class Narrator:
         self._console.print(_tick(True, what, f"{time.monotonic() - began:.0f} s"))
 
 
-def tour_summary(console: Console, document: dict[str, Any], typed: Sequence[tuple[str, str]]) -> None:
+def tour_summary(console: Console, document: dict[str, Any], to_try: Sequence[tuple[str, str]]) -> None:
     """Show how a tour ended, and command lines to try on a fleet that was kept, each with what it does."""
     from rich.text import Text
 
@@ -77,10 +77,10 @@ def tour_summary(console: Console, document: dict[str, Any], typed: Sequence[tup
             console.print(_tick(False, check["what"], check["found"]))
     elif document["checks"]:
         console.print(f"All {len(document['checks'])} checks passed.", style="bold green")
-    if typed:
+    if to_try:
         console.print("\nThe fleet stays up. Try:\n")
-        width = max(len(line) for line, _ in typed[1:])
-        for line, what in typed:
+        width = max(len(line) for line, _ in to_try[1:])
+        for line, what in to_try:
             console.print(
                 Text.assemble("  ", (f"{line:<{width}}", "bold"), (f"  # {what}", "dim")), soft_wrap=True
             )

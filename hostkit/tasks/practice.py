@@ -57,51 +57,53 @@ def _up(session: Session, *, keep: bool, tour: bool) -> Outcome:
     from hostkit.report.tour import Narrator, tour_summary
 
     requirements.check()
-    teller = Narrator(console(stderr=session.json), quiet=session.quiet)
+    narrator = Narrator(console(stderr=session.json), quiet=session.quiet)
     if others := lifecycle.left_over():
         names = ", ".join(str(root.path) for root in others)
-        teller.say(f"Still there from before: {names}. `hostkit practice --down` ends and removes them.")
+        narrator.say(f"Still there from before: {names}. `hostkit practice --down` ends and removes them.")
     settings = Settings()
     kept = False
     with _interruptible(session.timeout):
         root = lifecycle.begin()
         try:
-            _bring_up(root, settings, teller, keep=keep)
+            _bring_up(root, settings, narrator, keep=keep)
             checks = []
             if tour:
                 output = sys.stderr.fileno() if session.json else None
                 laptop = scenario.Laptop(root, output=output, quiet=session.quiet)
-                checks = scenario.tour(root, teller, laptop)
+                checks = scenario.tour(root, narrator, laptop)
             kept = keep
         finally:
             if not kept:
-                with _deaf():
-                    _end(root, teller)
+                with _signals_ignored():
+                    _end(root, narrator)
     passed = all(check.passed for check in checks)
     document = scenario.document(root, checks, kept=kept)
     return Outcome(
         document,
         0 if passed else 1,
-        lambda console: tour_summary(console, document, typed(root) if kept else []),
+        lambda console: tour_summary(console, document, commands_to_try(root) if kept else []),
     )
 
 
-def _bring_up(root: Root, settings: Settings, teller: Narrator, *, keep: bool) -> None:
+def _bring_up(root: Root, settings: Settings, narrator: Narrator, *, keep: bool) -> None:
     """Everything before the tour, each part with what it is and how long it took."""
     from hostkit.inventory import load
     from hostkit.practice import lifecycle, training
     from hostkit.transport.connections import Connections
 
-    teller.heading("Bringing the practice fleet up")
+    narrator.heading("Bringing the practice fleet up")
     end = "stays until `hostkit practice --down`" if keep else "is removed at the end"
-    teller.say(f"All of it lies under {root.path}, and {end}. Nothing of yours is read or changed.")
-    with teller.part("SSH servers for ct129 and pve, keys, known_hosts, the inventory"):
+    narrator.say(f"All of it lies under {root.path}, and {end}. Nothing of yours is read or changed.")
+    with narrator.part("SSH servers for ct129 and pve, keys, known_hosts, the inventory"):
         lifecycle.furnish_and_serve(root, settings)
-    with teller.part("a tiny target model: a byte-level Qwen3, trained on Python's standard library") as part:
+    with narrator.part(
+        "a tiny target model: a byte-level Qwen3, trained on Python's standard library"
+    ) as part:
         training.install(root)
         training.make_target(root, settings, lambda done, of: part(f"step {done} of {of}"))
     with (
-        teller.part(
+        narrator.part(
             "the live run: a DFlash drafter for it, trained on ct200 until it has saved twice"
         ) as part,
         Connections(load(root.inventory)) as connections,
@@ -112,7 +114,7 @@ def _bring_up(root: Root, settings: Settings, teller: Narrator, *, keep: bool) -
         )
 
 
-def _end(root: Root, teller: Narrator) -> None:
+def _end(root: Root, narrator: Narrator) -> None:
     from hostkit.practice import lifecycle
 
     ended = lifecycle.down(root)
@@ -123,7 +125,7 @@ def _end(root: Root, teller: Narrator) -> None:
             where=str(root.path),
             hint="hostkit practice --down tries again",
         )
-    teller.say(f"\nThe fleet is down: {ended.processes} processes ended, {root.path} removed.")
+    narrator.say(f"\nThe fleet is down: {ended.processes} processes ended, {root.path} removed.")
 
 
 def _down(session: Session) -> Outcome:
@@ -168,7 +170,7 @@ def _down(session: Session) -> Outcome:
     return Outcome(document, 75 if busy else 0, render)
 
 
-def typed(root: Root) -> list[tuple[str, str]]:
+def commands_to_try(root: Root) -> list[tuple[str, str]]:
     """Return what can be typed at a fleet that is kept: each command line, and what it does."""
     program = _program()
     return [
@@ -219,7 +221,7 @@ def _interruptible(timeout: float | None) -> Iterator[None]:
 
 
 @contextmanager
-def _deaf() -> Iterator[None]:
+def _signals_ignored() -> Iterator[None]:
     """Finish taking the fleet down, however often Ctrl-C is pressed."""
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
     before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}

@@ -18,7 +18,7 @@ from hostkit.practice import lifecycle, processes
 from hostkit.practice.root import Root
 from hostkit.program import parse, split
 from hostkit.tasks.catalogue import commands
-from hostkit.tasks.practice import typed
+from hostkit.tasks.practice import commands_to_try
 
 HOSTKIT = [sys.executable, "-c", "from hostkit.cli import main; main()", "practice"]
 
@@ -68,7 +68,7 @@ def test_what_can_be_typed_calls_this_hostkit_also_where_its_name_does_not(
     monkeypatch.setenv("PATH", str(tmp_path / found))
     monkeypatch.setattr(sys, "executable", str(tmp_path / "ours" / "python3"))
     words = "hostkit" if found == "ours" else str(tmp_path / "ours" / "hostkit")
-    export, *lines = [line for line, _ in typed(Root(tmp_path))]
+    export, *lines = [line for line, _ in commands_to_try(Root(tmp_path))]
     assert export == f"export HOSTKIT_INVENTORY={Root(tmp_path).inventory}"
     assert lines[0] == f"{words} train-status"
     assert len(lines) == 8

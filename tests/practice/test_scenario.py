@@ -44,7 +44,7 @@ class ScriptedLaptop:
         return self._answers.pop(0)
 
 
-class SilentTeller:
+class SilentOutput:
     def heading(self, text: str) -> None: ...
 
     def say(self, text: str) -> None: ...
@@ -63,7 +63,7 @@ def told(
 ) -> dict[str, Any]:
     root = Root(tmp_path)
     laptop = ScriptedLaptop(root, before or status(), after or status(step=150), exits or {}, result)
-    checks = tour(root, SilentTeller(), laptop)
+    checks = tour(root, SilentOutput(), laptop)
     assert laptop.ran == ["train-status", "eval-latest", "train-status"]
     return document(root, checks, kept=False)
 

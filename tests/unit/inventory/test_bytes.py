@@ -11,7 +11,7 @@ import pytest
 
 from hostkit.errors import ConfigError
 from hostkit.inventory.loading import check_bytes, load
-from hostkit.inventory.source import LARGEST
+from hostkit.inventory.source import MAX_BYTES
 
 SOUND = b"hostkit: 1\narchive: /data/archive\nhosts:\n  trainer: {address: 10.0.0.1}\n"
 
@@ -117,7 +117,7 @@ def test_a_huge_file_is_refused_unread(tmp_path: Path) -> None:
     file = tmp_path / "huge.yaml"
     file.write_bytes(SOUND)
     os.truncate(file, 10 * 2**30)
-    with pytest.raises(ConfigError, match=f"larger than {LARGEST // 1024} KiB"):
+    with pytest.raises(ConfigError, match=f"larger than {MAX_BYTES // 1024} KiB"):
         load(file)
 
 
