@@ -20,6 +20,7 @@ from hostkit.plan import Plan
 from hostkit.transport.connections import THIS_MACHINE, Connections
 from hostkit.transport.programs.run import run_program
 
+BOOT_TOLERANCE = 0.05  # seconds: one clock read twice differs by microseconds, two machines by more
 BUDGET = 30.0  # seconds; it only asks for the status of files
 
 
@@ -44,12 +45,16 @@ class Location(BaseModel):
 
 
 class Locations(BaseModel):
-    """The locations of some paths of one host, under its boot id."""
+    """The locations of some paths of one host, and when its kernel booted."""
 
     model_config = ConfigDict(frozen=True)
 
-    boot_id: str
+    booted_at: float
     paths: dict[str, Location]
+
+    def same_kernel(self, other: Locations) -> bool:
+        """Say whether both were told by one kernel: only then do device and inode mean the same."""
+        return abs(self.booted_at - other.booted_at) < BOOT_TOLERANCE
 
 
 def guard(
@@ -103,7 +108,7 @@ def check_locations(plan: Plan, run: ProtectedRun, targets: dict[str, Locations]
         target = targets.get(effect.host)
         if effect.kind != "writes" or effect.path is None or target is None:
             continue
-        if effect.by_name == run.name or target.boot_id != files.boot_id:
+        if effect.by_name == run.name or not target.same_kernel(files):
             continue
         location = target.paths.get(effect.path)
         for path, theirs in files.paths.items():

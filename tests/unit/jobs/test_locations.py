@@ -97,7 +97,7 @@ def test_nothing_is_concluded_from_numbers_of_another_boot(run_files: Path) -> N
     root = str(run_files / "checkpoints")
     with Connections(found) as connections:
         mine = locate(connections, found, "other", {root})
-    theirs = Locations(boot_id="another", paths=mine.paths)
+    theirs = Locations(booted_at=mine.booted_at + 1, paths=mine.paths)
     assert mine.paths[root].overlaps(theirs.paths[root])
     from hostkit.jobs.locations import check_locations
 
