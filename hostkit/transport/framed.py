@@ -46,7 +46,7 @@ class FramedTransport:
         max_bytes: int | None = None,
     ) -> Completed:
         """Run argv on the host; see `Transport.run`."""
-        asked = time.monotonic()
+        since = time.monotonic()
         timeout = self._budget(timeout)
         max_bytes = MAX_REPLY_BYTES if max_bytes is None else max_bytes
         frame = Frame()
@@ -56,7 +56,7 @@ class FramedTransport:
             if done is not None:
                 return done
             if timeout is not None:  # one budget for both tries
-                timeout = max(1.0, timeout - (time.monotonic() - asked))
+                timeout = max(1.0, timeout - (time.monotonic() - since))
                 framed = frame.argv(argv, timeout=timeout)
         seconds = None if timeout is None else timeout + KILL_AFTER + GRACE_SECONDS
         budget = Budget(seconds, self._deadline, max_bytes)
@@ -65,7 +65,7 @@ class FramedTransport:
                 self.route.wrap(framed), stdin, budget, lambda o, e: frame.ended(o) and frame.ended(e)
             )
         except UnansweredError as error:
-            began, waited = frame.began(error.stdout), time.monotonic() - asked
+            began, waited = frame.began(error.stdout), time.monotonic() - since
             raise unanswered(self.route, error, began=began, seconds=waited) from None
         if not frame.began(out):
             explain(self.route, out, err)
@@ -75,7 +75,7 @@ class FramedTransport:
         reply = frame.parse(out, err)
         if reply.timed_out:
             raise RemoteTimeoutError(
-                f"{argv[0]} ran longer than {timeout:g} s, and was ended there",
+                f"{argv[0]} exceeded its limit of {timeout:.3g} s, and was stopped",
                 hop=self.host,
                 hops_reached=self._hops_reached(),
             )

@@ -115,7 +115,7 @@ class Multiplexer:
             raise self._lost()
         if request.end["late"]:
             raise RemoteTimeoutError(
-                f"{argv[0]} ran longer than {timeout:g} s, and was ended there",
+                f"{argv[0]} exceeded its limit of {timeout:.3g} s, and was stopped",
                 hop=self.route.host,
                 hops_reached=self._hops_reached(),
             )
@@ -138,11 +138,11 @@ class Multiplexer:
 
     def _ensure_started(self, until: float | None) -> bool:
         """Return whether the command server runs; one thread starts it, the others wait for that."""
-        asked = time.monotonic()
-        if not self._starting.acquire(timeout=-1 if until is None else max(0.0, until - asked)):
-            raise self._late(asked)
+        since = time.monotonic()
+        if not self._starting.acquire(timeout=-1 if until is None else max(0.0, until - since)):
+            raise self._late(since)
         try:
-            self._failures.raise_recent(asked)
+            self._failures.raise_recent(since)
             if not self._was_started:
                 self._was_started = True
                 try:

@@ -158,12 +158,12 @@ class HopLine:
 
         Who waited while somebody else tried in vain gets that error: a dead hop costs its budget once.
         """
-        asked = time.monotonic()
-        if not self._lock.acquire(timeout=-1 if deadline is None else max(0.0, deadline - asked)):
-            raise self._late(f"not connected within {time.monotonic() - asked:.0f} s")
+        since = time.monotonic()
+        if not self._lock.acquire(timeout=-1 if deadline is None else max(0.0, deadline - since)):
+            raise self._late(f"not connected within {time.monotonic() - since:.0f} s")
         try:
             if not self._closed and (self._connection is None or not self._connection.is_connected):
-                self._failures.raise_recent(asked)
+                self._failures.raise_recent(since)
                 self._drop()
                 try:
                     self._connection = self._connect(deadline)

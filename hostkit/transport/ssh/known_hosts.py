@@ -75,17 +75,17 @@ def unreadable(error: OSError, hop: str, hops_reached: tuple[str, ...]) -> HostK
 
 
 def _parse(line: str, file: Path, number: int) -> KnownKey | None:
-    words = line.split()
+    fields = line.split()
     revoked = False
-    if words and words[0] == "@revoked":
-        revoked, words = True, words[1:]
-    if len(words) < 3 or words[0].startswith(("#", "@")):  # paramiko knows no host certificates
+    if fields and fields[0] == "@revoked":
+        revoked, fields = True, fields[1:]
+    if len(fields) < 3 or fields[0].startswith(("#", "@")):  # paramiko knows no host certificates
         return None
     try:
-        blob = base64.b64decode(words[2], validate=True)
+        blob = base64.b64decode(fields[2], validate=True)
     except ValueError:
         return None
-    return KnownKey(words[0], words[1], blob, file, number, revoked)
+    return KnownKey(fields[0], fields[1], blob, file, number, revoked)
 
 
 def matching(keys: Iterable[KnownKey], names: Iterable[str]) -> list[KnownKey]:
