@@ -75,9 +75,8 @@ def ask(
         by_host.setdefault(inventory.runs[run].host, {})[run] = past
     if len(by_host) == 1:
         return _ask_host(connections, inventory, *by_host.popitem(), log_lines)
-    from concurrent.futures import (
-        ThreadPoolExecutor,
-    )  # its logging costs more than a status of one host needs
+    # imported late: its logging costs more than a status of one host needs
+    from concurrent.futures import ThreadPoolExecutor
 
     observed: dict[str, Observed] = {}
     with ThreadPoolExecutor(min(HOSTS_AT_ONCE, len(by_host) or 1)) as pool:
