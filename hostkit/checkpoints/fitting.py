@@ -173,7 +173,7 @@ def below(
 ) -> list[tuple[str, TensorFacts]]:
     """Return the tensors under a key, or under names with dots that lead to it, by what follows.
 
-    As the program on the host finds them (`torchzip_paths`): as the names stand, else through wrappers' prefixes.
+    As `remote/checkpoint/keys.py` finds them on the host: as names stand, else through wrappers' prefixes.
     """
     for through in ((), (*WRAPPERS, *strip)):
         met = [(_rest(".".join(one.path), wanted, through), one) for one in tensors]

@@ -1,4 +1,9 @@
-"""Check, inspect and copy checkpoints by hand: `python checkpoint_cli.py OP FILE …`, one line of JSON and a status."""
+"""Check, inspect and copy checkpoints by hand, each with one JSON document on one line.
+
+`python checkpoint_cli.py check FILE`, `inspect FILE`, `plan FILE --keys drafter,step`, `copy FILE OUT --keys …`, and
+`stream FILE --keys … --from N` (its bytes on stdout, the JSON on stderr). `--keys` are exactly what is taken; left
+out, all that holds tensors, and small metadata as plain data. The exit status is 0 when `code` is null.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +64,6 @@ def _parsed(argv: list[str], about: str) -> argparse.Namespace:
     parser.add_argument("out", nargs="?", help="of copy alone")
     parser.add_argument("--keys", type=_list, help="names of what is taken, by commas")
     parser.add_argument("--strip", type=_list, default=[], help="prefixes such as net., by commas")
-    parser.add_argument("--trim", action="store_true", help="of each storage only what the tensors view")
     parser.add_argument("--from", dest="begin", type=int, default=0, help="of stream: the first byte")
     parser.add_argument("--rate", type=_rate, help="bytes a second at most")
     asked = parser.parse_args(argv)
@@ -72,7 +76,7 @@ def _parsed(argv: list[str], about: str) -> argparse.Namespace:
 
 def _answer(asked: argparse.Namespace) -> dict[str, Any]:
     path, keys, exactly = asked.file, asked.keys, asked.keys is not None
-    more = {"strip": asked.strip, "trim": asked.trim}
+    more = {"strip": asked.strip}
     if asked.op == "copy":
         return local_copy.copy(path, asked.out, keys, exactly, asked.rate, **more)
     if asked.op == "stream":

@@ -1,9 +1,6 @@
 """Read checkpoints on the host where they are written: whole or not, and what they hold. Writes nothing.
 
-Travels to hosts: standard library only, Python 3.8 or newer. Also by itself, each with one JSON document on one line:
-`python torchzip.py check FILE`, `inspect FILE`, `plan FILE --keys drafter,step`, `copy FILE OUT --keys …`, and
-`stream FILE --keys … --from N` (its bytes on stdout, the JSON on stderr). `--keys` are exactly what is taken; left
-out, all that holds tensors, and small metadata as plain data. The exit status is 0 when `code` is null.
+Travels to hosts: standard library only, Python 3.8 or newer. By hand: checkpoint_cli.py.
 
 request: {"op": "look"|"check"|"inspect", "path": "/…", "marker": null, "weights": ["drafter"] | null}
 reply:   what `completeness.examine` says, and `code`: null, or why not in one word; for `inspect` also
@@ -25,9 +22,7 @@ from checkpoint.formats import GARBLED
 from checkpoint.inspection import Named
 from checkpoint.pickle_reader import PickleError
 from checkpoint.torch_zip import Archive
-from host import priority, tools
-from subset import stream
-from subset.torch_layout import more_of
+from host import tools
 
 DEEP = 8  # candidates of the highest steps, among which the newest whole one is looked for
 
@@ -129,9 +124,6 @@ def serve(request: dict[str, Any]) -> dict[str, Any]:
         return {"candidates": candidates(path, request["pattern"], marker)}
     if request["op"] == "summaries":
         return {"summaries": summaries(request["paths"], Named(request), request.get("seconds"))}
-    if request["op"] == "plan":
-        priority.take()  # what has no CRC, or is trimmed, is read and summed for it: gigabytes, beside the run
-        return stream.plan(path, request.get("keys"), **more_of(request))
     if request["op"] == "look":
         return dict(completeness.examine(path, marker))
     if request["op"] == "check":

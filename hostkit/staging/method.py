@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 from hostkit.checkpoints.fitting import foreign, weights_of
 from hostkit.checkpoints.models import Contents, File, Layout, TensorFacts
-from hostkit.formatting import size
 from hostkit.inventory.models import Inventory
 from hostkit.transport.connections import Connections
 from hostkit.transport.programs.run import run_program
@@ -18,7 +17,6 @@ FOLDERS = ("sharded", "huggingface", "dcp")
 WORTH = 0.8  # a selection that is a larger part of the file than this saves next to nothing,
 LEAST = 16 << 20  # and so does one that leaves fewer bytes behind
 WHOLE = "the whole checkpoint, which goes on where it was cut"
-TOLD = 1 << 20  # bytes that no tensor views, from which on it is worth a word
 MODEL_FILES = (".json", ".txt", ".model", ".jinja", ".index.json")
 BUDGET = 300.0  # seconds to lay out a selection, beside what reading for it takes
 SLOW = 30 << 20  # bytes a second that a busy disk still reads
@@ -44,13 +42,11 @@ def choose_method(
     *,
     method: Method,
     own_harness: bool = False,
-    trim: bool = False,
     rate: int | None = None,
 ) -> Chosen:
     """Return how the checkpoint comes. One more look at the source, where a selection is worth it.
 
-    `own_harness`: somebody's own reads it, and what that needs is known only from declared `weights`. `trim`: of each
-    storage only what the tensors view; for that the source reads all of it, at `rate`.
+    `own_harness`: somebody's own reads it, and what that needs is known only from declared `weights`.
     """
     full = Chosen("full", WHOLE, contents.files)
     if own_harness and not layout.weights and method == "auto":
@@ -68,26 +64,22 @@ def choose_method(
     found, tensors = weights_of(contents, layout)
     keys = list(layout.weights) or ([found] if found else [])
     brought = bool(found) and not own_harness and foreign(str(found), layout)  # to where the harness looks
-    why = (
-        _not_worth(contents, [one for _, one in tensors])
-        if method == "auto" and not (brought or trim)
-        else None
-    )
+    why = _not_worth(contents, [one for _, one in tensors]) if method == "auto" and not brought else None
     named = contents.format == "safetensors" and layout.weights and not brought
     if contents.format != "torch-zip" and not named:
         why = f"tensors cannot be taken out of {contents.format}"
-    elif not keys and not trim:
+    elif not keys:
         why = "the weights are under no key of their own"
     if why is None:
-        request = {"op": "plan", "path": contents.path, "keys": keys or None, "harness": not own_harness}
-        request |= layout.request() | {"trim": trim, "rate": rate, "step_inside": contents.step}
-        # what has no CRC, or is trimmed, is read and summed for the layout
+        request = {"path": contents.path, "keys": keys, "harness": not own_harness}
+        request |= layout.request() | {"rate": rate, "step_inside": contents.step}
+        # what has no CRC is read and summed for the layout
         budget = BUDGET + (contents.size or 0) / min(rate or SLOW, SLOW)
         host = inventory.hosts[source]
         plan = run_program(
             connections.transport(source),
             host.python,
-            "checkpoint_reader",
+            "plan_subset",
             request,
             timeout=budget,
             retry=True,
@@ -95,16 +87,9 @@ def choose_method(
         if plan.get("code") is None:
             part = f"{plan['size'] / contents.size:.0%}" if contents.size else "all"
             words = f"only {', '.join(plan['kept'])}: {part} of the file leaves {source}"
-            if plan["unviewed_bytes"] >= TOLD:
-                saved = size(plan["unviewed_bytes"])
-                words += (
-                    f"; {saved} that no tensor views stay there"
-                    if trim
-                    else f"; --trim would leave {saved} there"
-                )
             return Chosen("weights", words, contents.files, selection=plan)
         why = str(plan.get("reason"))
-    if method == "weights" or trim:
+    if method == "weights":
         return Chosen("weights", "as asked for", contents.files, refused=why)
     return Chosen("full", f"{WHOLE} ({why})", contents.files)
 

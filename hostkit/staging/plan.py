@@ -146,13 +146,12 @@ def plan_stage(
     rate: int | None = None,
     keep: int = KEEP,
     by: By = "auto",
-    trim: bool = False,
     way: Future[Way] | None = None,
 ) -> StagePlan:
     """Look at both sides and plan. Writes nothing anywhere. `rate`: bytes a second at most. `by`: who carries.
 
     `method`: the needed tensors alone (weights), the whole checkpoint by rsync (full), or what saves bytes (auto).
-    `trim`: of storages that the tensors view in part, only that part. `way`: from `find_way`, where that was begun
+    `way`: from `find_way`, where that was begun
     before the checkpoint was known; `by` counts there, then.
     """
     source = inventory.runs[run].host
@@ -174,7 +173,6 @@ def plan_stage(
         Layout.of(saved),
         method=method,
         own_harness=any(one.run == run and one.harness != "dflash" for one in inventory.evals.values()),
-        trim=trim,
         rate=rate,
     )
     name = f"{run}-step{candidate.step}-{_fingerprint(source, contents, chosen)}"

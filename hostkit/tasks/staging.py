@@ -31,7 +31,6 @@ GOING = "a copy that has begun reads it to its end all the same, one that is cut
         "by": "who carries: pull (the destination), push (the source), relay (through this machine, only when "
         "asked), auto (default: pull, else push, by what works)",
         "rate": "bytes a second at most, such as 50MB (default: as fast as idle priority gives)",
-        "trim": "of a storage that the tensors view in part, only that part",
     },
     positional=("run",),
     examples=("stage --dry-run", "stage drafter --step 4000 --to ct129 --folder /root/checkpoints"),
@@ -49,16 +48,12 @@ def stage(
     full: bool = False,
     by: str = "auto",
     rate: str | None = None,
-    trim: bool = False,
 ) -> Outcome:
     """Copy a checkpoint to where it is read: proven whole there, and under its final name only then.
 
     The same command again goes on where it was cut, or finds it staged.
     """
-    from hostkit.errors import UsageError
 
-    if full and trim:
-        raise UsageError("--full is the whole checkpoint, --trim less of it: one of the two")
     number, limit, carrier = None if step is None else _step(step), _rate(rate), _by(by)
     run, host, where = _destination(session, run, eval, to, folder)
     source = session.inventory.runs[run].host
@@ -86,7 +81,6 @@ def stage(
         method="full" if full else "auto",
         rate=limit,
         by=carrier,
-        trim=trim,
         way=way,
     )
     chosen, choice, plan = _of_a_whole_one(status, choice_of(status), number, plan_of)

@@ -51,7 +51,9 @@ __all__ = [
 
 SETTLE = 10  # seconds; where no lease tells about writers, a file changed so recently is not whole yet
 APART = 60  # seconds between a shard before its index and one after it: two saves, one over the other
-METADATA_CAP = 1 << 20  # of a distributed checkpoint, in a look at many; `torchzip.check` reads larger ones
+METADATA_CAP = (
+    1 << 20
+)  # of a distributed checkpoint, in a look at many; `checkpoint_reader.check` reads larger ones
 TEMPORARY = re.compile(
     r"(^|[._~-])tmp([._~-]|\d*$)|\.(part|partial|incomplete|writing|saving|temp|temporary|bak|swp)\d*$|~$",
     re.I,

@@ -1,4 +1,4 @@
-"""CRCs of what has none recorded, or of a stretch of a record: read for the layout, before anything is sent.
+"""CRCs of what has none recorded: read for the layout, before anything is sent.
 
 Travels to hosts: standard library only, Python 3.8 or newer. Runs on the source, as slowly as it is told.
 """
@@ -25,12 +25,10 @@ class Sums:
         if self.reader is not None:
             self.reader.close()
 
-    def of(self, start: int, size: int, first: int, end: int) -> tuple[int, int]:
-        """Return the CRC of a record, and that of the stretch of it which stays, in one reading."""
+    def of(self, start: int, size: int) -> int:
+        """Return the CRC of these bytes of the file."""
         self.reader = self.reader or page_cache.CacheNeutralReader(self.descriptor, self.rate)
-        whole = part = at = 0
+        crc = 0
         for block in self.reader.blocks(start, size):
-            whole = zlib.crc32(block, whole)
-            part = zlib.crc32(block[max(0, first - at) : max(0, end - at)], part)
-            at += len(block)
-        return whole, part
+            crc = zlib.crc32(block, crc)
+        return crc

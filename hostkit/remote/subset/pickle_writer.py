@@ -1,6 +1,6 @@
 """Write symbols back as a pickle that torch's safe loader reads (protocol 2), its storages numbered anew.
 
-Travels to hosts: standard library only, Python 3.8 or newer. The counterpart of torchzip_pickle.
+Travels to hosts: standard library only, Python 3.8 or newer. The counterpart of checkpoint/pickle_reader.
 """
 
 from __future__ import annotations
@@ -10,20 +10,15 @@ from typing import Any
 
 from checkpoint.contents import ITEM, Storage
 from checkpoint.pickle_reader import Call, Dict, Global, Persistent, PickleError, Set
-from subset import views
 
 MAX_DEPTH = 200
 BATCH = 1000
 
 
 class Emitter:
-    """One pickle being written. `storages` maps the keys of the source to their new numbers, in order of use.
+    """One pickle being written. `storages` maps the keys of the source to their new numbers, in order of use."""
 
-    `cut`: which stretch stays of a storage, for those of which not all does.
-    """
-
-    def __init__(self, cut: dict[str, tuple[int, int]] | None = None) -> None:
-        self.cut = cut or {}
+    def __init__(self) -> None:
         self.out = bytearray(b"\x80\x02")  # small pieces in a list would take ten times the memory
         self.memo: dict[Any, int] = {}
         self.held: list[Any] = []  # keeps what the memo knows by id() alive
@@ -136,18 +131,17 @@ class Emitter:
         """Write a reference to a storage, under its new number."""
         storage = Storage(value.reference)
         number = self.storages.setdefault(storage.key, len(self.storages))
-        first, end = self.cut.get(storage.key, (0, storage.bytes))
-        self.sizes[storage.key] = end - first
+        self.sizes[storage.key] = storage.bytes
         reference = list(value.reference)
         reference[2] = str(number)
-        reference[4] = (end - first) // ITEM[storage.dtype]
+        reference[4] = storage.bytes // ITEM[storage.dtype]
         self.write(tuple(reference), depth)
         self.out += b"Q"
 
     def call(self, value: Call, place: Any, depth: int) -> None:
         """Write an object: what makes it, its arguments, and what is put into it."""
         self.write(value.function, depth)
-        self.write(views.moved(value, self.cut) if self.cut else value.args, depth)
+        self.write(value.args, depth)
         self.out += b"\x81" if value.new else b"R"
         self.remember(place, value)
         self.items(value.items, depth)

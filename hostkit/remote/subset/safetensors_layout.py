@@ -51,7 +51,7 @@ class SafetensorsLayout(Layout):
 
     def _data(self, name: str, at: int, size: int, sums: Sums) -> None:
         if name not in self.asked.summed:
-            self.asked.summed[name], _ = sums.of(at, size, 0, size)
+            self.asked.summed[name] = sums.of(at, size)
         self.pieces.append(Piece(self.size, size, self.asked.summed[name], name, None, at))
         self.size += size
         self.unrecorded += 1

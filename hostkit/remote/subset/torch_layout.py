@@ -21,7 +21,6 @@ from checkpoint import keys as checkpoint_keys
 from checkpoint.completeness import IncompleteError
 from checkpoint.keys import MissingError, Picked
 from checkpoint.torch_zip import Archive
-from subset import views
 from subset.crcs import Sums
 from subset.pickle_writer import Emitter
 
@@ -45,7 +44,7 @@ class Asked:
     `keys`: keys, or names with dots that lead to them, whose tensors are wanted; None: every key that holds
     tensors. What holds none comes as plain data, or only the named ones with `exactly`. `step`: where the step
     stands, which comes too. `strip`: prefixes of wrappers in names, besides the usual. `harness`: have the weights
-    also where the bundled harness looks for them. `trim`: of each storage only the stretch that is viewed.
+    also where the bundled harness looks for them.
     """
 
     def __init__(
@@ -56,7 +55,6 @@ class Asked:
         step: str | None = None,
         strip: tuple[str, ...] = (),
         harness: bool = False,
-        trim: bool = False,
         rate: int | None = None,
         step_inside: int | None = None,
         summed: dict[str, int] | None = None,
@@ -66,7 +64,6 @@ class Asked:
         self.step = step
         self.strip = tuple(strip)
         self.harness = harness
-        self.trim = trim
         self.step_inside = step_inside  # as it was read, where it is saved as a tensor
         self.rate = rate  # of what is read for the layout: bytes a second at most
         self.summed = dict(
@@ -75,7 +72,7 @@ class Asked:
 
     def document(self) -> dict[str, Any]:
         """Return it as a request says it."""
-        names = ("step", "strip", "harness", "trim", "step_inside")
+        names = ("step", "strip", "harness", "step_inside")
         return {name: getattr(self, name) for name in names}
 
 
@@ -106,8 +103,6 @@ class Layout:
         self.asked = asked
         self.wanted_bytes = 0
         self.unrecorded = 0
-        self.unviewed = 0
-        self.cut: dict[str, tuple[int, int]] = {}
         self.identity = identity(path)
         self._lay(path)
 
@@ -135,15 +130,12 @@ class Layout:
         if asked.harness and asked.keys:
             checkpoint_keys.for_harness(picked, asked.keys, asked.step, asked.strip, asked.step_inside)
         self.kept, self.dropped = picked.kept, picked.dropped
-        cut = views.cuts(picked.out)
-        emitter = Emitter(cut if asked.trim else None)
+        emitter = Emitter()
         made = emitter.pickle(picked.out)
         foreign = contents.foreign(emitter.globals)
         if foreign:
             raise SelectError("unsafe", "the wanted keys need %s" % ", ".join(foreign), unsafe=foreign)
         emitter.forget()
-        for key, (first, end) in cut.items():
-            self.unviewed += archive.records[archive.top + "data/" + key].size - (end - first)
         return emitter, made
 
     def _write(self, archive: Archive, emitter: Emitter, made: bytes, sums: Sums) -> None:
@@ -152,7 +144,6 @@ class Layout:
         if top + "byteorder" in archive.records:
             byteorder = archive.read(top + "byteorder", SMALL)
         storages = sorted(emitter.storages.items(), key=lambda item: item[1])
-        self.cut = {top + "data/" + key: stretch for key, stretch in emitter.cut.items()}
         self.wanted_bytes = sum(emitter.sizes.values())
         begin: list[tuple[str, bytes | str]] = [("data.pkl", made), (".format_version", b"1")]
         begin += [(".storage_alignment", b"%d" % ALIGNMENT), ("byteorder", byteorder)]
@@ -177,16 +168,13 @@ class Layout:
         else:
             offset, size, _ = archive.begin(content)
             crc = archive.records[content].crc
-            first, end = self.cut.get(content, (0, size))
-            if size and not crc:  # torch's compute_crc32=False records none
+            if (
+                size and not crc
+            ):  # torch's compute_crc32=False records none: read twice, so that what comes has one
                 self.unrecorded += 1
-            if end - first < size or (size and not crc):  # read twice, so that what comes has one
                 if content not in self.asked.summed:
-                    whole, part = sums.of(offset, size, first, end)
-                    if crc and whole != crc:
-                        raise SelectError("crc", "record %s does not have its recorded CRC" % content)
-                    self.asked.summed[content] = part
-                offset, size, crc = offset + first, end - first, self.asked.summed[content]
+                    self.asked.summed[content] = sums.of(offset, size)
+                crc = self.asked.summed[content]
         wide = _wide(size, at)
         flags = 0x0808 if size else 0x0800
         start = at + 30 + len(name) + len(wide) + 4
@@ -247,7 +235,6 @@ class Layout:
         return {
             "size": self.size,
             "wanted_bytes": self.wanted_bytes,
-            "unviewed_bytes": self.unviewed,
             "crc_unrecorded": self.unrecorded,
             "keys": self.asked.keys,
             "asked": self.asked.document(),
@@ -274,7 +261,7 @@ def identity(path: str, descriptor: int | None = None) -> dict[str, int]:
 
 def more_of(request: dict[str, Any]) -> dict[str, Any]:
     """Return what a request says of the selection besides its keys."""
-    names = ("step", "strip", "harness", "trim", "rate", "step_inside", "summed")
+    names = ("step", "strip", "harness", "rate", "step_inside", "summed")
     return {key: request[key] for key in names if key in request}
 
 

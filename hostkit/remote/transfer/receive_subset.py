@@ -1,6 +1,6 @@
 """Take a selection of a torch file piece by piece, prove each as it comes, and go on where an earlier one was cut.
 
-Travels to hosts: standard library only, Python 3.8 or newer. The counterpart of torchzip_sender.
+Travels to hosts: standard library only, Python 3.8 or newer. The counterpart of send_subset.
 """
 
 from __future__ import annotations
