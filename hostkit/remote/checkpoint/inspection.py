@@ -213,7 +213,6 @@ def _whole(value: Any) -> int | None:
 
 def _json(path: str) -> Any:
     try:
-        with open(path, "rb") as file:
-            return json.loads(file.read(CONFIG_CAP).decode())
-    except (ValueError, OSError):
+        return json.loads(completeness.read_part(path, 0, CONFIG_CAP))
+    except (ValueError, RecursionError, OSError, completeness.IncompleteError):
         return None

@@ -34,9 +34,9 @@ def prctl(option: int, value: int) -> bool:
 
 
 def read(path: str, limit: int = 1 << 20) -> Optional[bytes]:
-    """Return the file's first bytes, or None when it cannot be read."""
+    """Return the first bytes of a file, or None when it cannot be read. A fifo is as an empty file: no waiting."""
     try:
-        with open(path, "rb") as file:
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             return file.read(limit)
     except OSError:
         return None

@@ -138,6 +138,21 @@ def test_a_bare_tensor_and_a_bare_module_dictionary_are_read(tmp_path: Path) -> 
     assert reply["step"] is None
 
 
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("beside", ["a fifo", "nested to hurt"])
+def test_a_config_that_cannot_be_read_is_none_and_keeps_nobody_waiting(tmp_path: Path, beside: str) -> None:
+    import torch
+    from safetensors.torch import save_file
+
+    save_file({"w": torch.ones(2)}, tmp_path / "model.safetensors")
+    if beside == "a fifo":
+        os.mkfifo(tmp_path / "config.json")
+    else:
+        (tmp_path / "config.json").write_text("[" * 100_000)
+    reply = inspect(tmp_path / "model.safetensors")
+    assert (reply["code"], reply["metadata"].get("config")) == (None, None)
+
+
 def test_safetensors_and_the_config_beside_them_are_read(tmp_path: Path) -> None:
     import torch
     from safetensors.torch import save_file

@@ -270,8 +270,8 @@ def test_hostkits_own_programs_travel_small_enough() -> None:
         source = path.read_text()
         if "def serve(" in source:
             assert len(run._bundle(path.stem)) <= 40 * 1024, f"{path.name}: more than two TCP windows"
-    # the first window is ten segments, 14 KiB, and the second twice that: one round trip more
-    assert len(run._bundle("probe", True)) <= 20 * 1024, "the second window, well filled"
+    # TCP sends ten segments (14 KiB) first, and twice as many after a round trip: from 14 to 42 KiB all cost the same
+    assert len(run._bundle("probe", True)) <= 28 * 1024, "the second TCP window, two thirds of it left"
 
 
 def test_a_failure_is_told_with_the_line_of_the_source(remote: Path, here: Transport) -> None:
