@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 import checkpoint_reader
 from subset import local_copy, stream
-from subset.torch_layout import SelectError
+from subset.layout import SelectError
 
 
 class _Parser(argparse.ArgumentParser):

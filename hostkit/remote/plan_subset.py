@@ -1,7 +1,7 @@
 """Lay out the smaller checkpoint of only the wanted keys, on the host where it is written. Writes nothing.
 
 Travels to hosts: standard library only, Python 3.8 or newer. request: {"path", "keys": [...] or null, and what
-`subset.torch_layout.Asked` takes}; reply: the layout's document, or `code` and `reason` why there is none.
+`subset.layout.Selection` takes}; reply: the layout's document, or `code` and `reason` why there is none.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 from host import priority
 from subset import stream
-from subset.torch_layout import more_of
+from subset.layout import more_of
 
 
 def serve(request: dict[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from typing import Any, Iterator
 from checkpoint import completeness
 from host import page_cache
 from subset import stream
-from subset.torch_layout import SelectError
+from subset.layout import SelectError
 from transfer import protocol
 
 HERE_EVERY = 10.0  # seconds between two signs of life while nothing is sent

@@ -10,9 +10,10 @@ import os
 import struct
 from typing import Any
 
-from subset import stream, torch_layout
+from subset import stream
+from subset.lay_out import lay_out
+from subset.layout import SelectError, more_of
 from subset.stream import write
-from subset.torch_layout import SelectError
 from transfer import protocol
 
 
@@ -27,8 +28,8 @@ def answer(request: dict[str, Any]) -> None:
         write(out, data)
 
     def work() -> dict[str, Any]:
-        more = torch_layout.more_of(request)
-        layout = torch_layout.lay_out(request["path"], request["keys"], **more)
+        more = more_of(request)
+        layout = lay_out(request["path"], request["keys"], **more)
         if layout.document()["digest"] != request["digest"]:
             raise SelectError("changed", "the source changed after it was looked at")
         return stream.send(layout, request["path"], block, request["begin"], request.get("rate"))

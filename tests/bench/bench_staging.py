@@ -48,9 +48,9 @@ CP = "import shutil, sys, os; shutil.copyfile(*sys.argv[1:3]); f = open(sys.argv
 RANGE = """
 import os, sys
 sys.path.insert(0, %r)
-from subset import torch_layout
+from subset.lay_out import lay_out
 source, target = os.open(sys.argv[1], os.O_RDONLY), os.open(sys.argv[2], os.O_WRONLY | os.O_CREAT)
-for piece in torch_layout.lay_out(sys.argv[1], ['drafter', 'step']).pieces:
+for piece in lay_out(sys.argv[1], ['drafter', 'step']).pieces:
     if piece.literal is not None:
         os.pwrite(target, piece.literal, piece.start)
         continue

@@ -13,8 +13,9 @@ import stat
 import zlib
 from typing import Any, Iterator
 
-from subset import stream, torch_layout
-from subset.torch_layout import Layout, SelectError
+from subset import stream
+from subset.lay_out import lay_out
+from subset.layout import Layout, SelectError
 from transfer import protocol
 
 
@@ -30,7 +31,7 @@ def _copy(
 ) -> dict[str, Any]:
     part = target + ".part"
     _check(path, target, part)
-    layout = torch_layout.lay_out(path, keys, exactly, **more)
+    layout = lay_out(path, keys, exactly, **more)
     with _mine(part) as out:
         begin = resumed = proven(part, layout)
         _room(target, part, layout)

@@ -15,7 +15,7 @@ MAX_DEPTH = 200
 BATCH = 1000
 
 
-class Emitter:
+class PickleWriter:
     """One pickle being written. `storages` maps the keys of the source to their new numbers, in order of use."""
 
     def __init__(self) -> None:

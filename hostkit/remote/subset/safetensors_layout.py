@@ -15,7 +15,7 @@ from checkpoint import completeness
 from checkpoint import keys as checkpoint_keys
 from checkpoint.formats import WIDTHS
 from subset.crcs import Sums
-from subset.torch_layout import Layout, Piece, SelectError
+from subset.layout import Layout, Piece, SelectError
 
 
 class SafetensorsLayout(Layout):
@@ -41,7 +41,7 @@ class SafetensorsLayout(Layout):
         self._literal(struct.pack("<Q", len(text)) + text, "header")
         descriptor = completeness.open_regular(path)
         try:
-            with Sums(descriptor, self.asked.rate) as sums:
+            with Sums(descriptor, self.selection.rate) as sums:
                 for name in order:
                     begin, end = wanted[name]["data_offsets"]
                     if end > begin:
@@ -50,21 +50,21 @@ class SafetensorsLayout(Layout):
             os.close(descriptor)
 
     def _data(self, name: str, at: int, size: int, sums: Sums) -> None:
-        if name not in self.asked.summed:
-            self.asked.summed[name] = sums.of(at, size)
-        self.pieces.append(Piece(self.size, size, self.asked.summed[name], name, None, at))
+        if name not in self.selection.summed:
+            self.selection.summed[name] = sums.of(at, size)
+        self.pieces.append(Piece(self.size, size, self.selection.summed[name], name, None, at))
         self.size += size
         self.unrecorded += 1
 
     def _wanted(self, entries: dict[str, Any]) -> dict[str, Any]:
         tops = list(dict.fromkeys(name.partition(".")[0] for name in entries))
-        keys = self.asked.keys
+        keys = self.selection.keys
         if keys is None:
             self.kept = tops
             return entries
         found: dict[str, Any] = {}
         for key in keys:
-            for through in ((), (*checkpoint_keys.WRAPPERS, *self.asked.strip)):
+            for through in ((), (*checkpoint_keys.WRAPPERS, *self.selection.strip)):
                 mine = [name for name in entries if key and _below(name, key, through)]
                 if mine:
                     break

@@ -16,8 +16,8 @@ from checkpoint.completeness import IncompleteError
 from checkpoint.formats import GARBLED
 from checkpoint.pickle_reader import PickleError
 from host import page_cache
-from subset import torch_layout
-from subset.torch_layout import Layout, SelectError
+from subset.lay_out import lay_out
+from subset.layout import Layout, Piece, SelectError, identity
 
 SMALL = 64 << 10
 LARGE = 1 << 20
@@ -33,7 +33,7 @@ class CrcError(Exception):
 
 def plan(path: str, keys: list[str] | None, exactly: bool = False, **more: Any) -> dict[str, Any]:
     """Return the layout's document; or `code` and `reason` why there is none."""
-    return guarded(lambda: torch_layout.lay_out(path, keys, exactly, **more).document())
+    return guarded(lambda: lay_out(path, keys, exactly, **more).document())
 
 
 def guarded(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def send(layout: Layout, path: str, sink: Sink, begin: int = 0, rate: int | None
     """
     descriptor = completeness.open_quietly(path)
     try:
-        if torch_layout.identity(path, descriptor) != layout.identity:
+        if identity(path, descriptor) != layout.identity:
             raise SelectError("changed", "the source changed")
         reader = page_cache.CacheNeutralReader(descriptor, rate)
         together = _Together(sink, min(LARGE, reader.step))
@@ -101,7 +101,7 @@ def send(layout: Layout, path: str, sink: Sink, begin: int = 0, rate: int | None
 
 
 def _unchanged(path: str, descriptor: int, layout: Layout) -> None:
-    if torch_layout.identity(path, descriptor) != layout.identity and os.fstat(descriptor).st_nlink:
+    if identity(path, descriptor) != layout.identity and os.fstat(descriptor).st_nlink:
         raise SelectError("changed", "the source was written while it was read")
 
 
@@ -131,7 +131,7 @@ class _Together:
             self.held = bytearray()
 
 
-def _neighbours(pieces: list[torch_layout.Piece], number: int) -> int:
+def _neighbours(pieces: list[Piece], number: int) -> int:
     """Return where the source's bytes end that are wanted next to each other, if they are small: one read for them."""
     first = pieces[number].offset
     end = first + pieces[number].size
@@ -143,7 +143,7 @@ def _neighbours(pieces: list[torch_layout.Piece], number: int) -> int:
     return end
 
 
-def _stretch(reader: page_cache.CacheNeutralReader, piece: torch_layout.Piece, skip: int, sink: Sink) -> None:
+def _stretch(reader: page_cache.CacheNeutralReader, piece: Piece, skip: int, sink: Sink) -> None:
     crc, left = 0, piece.size - skip
     for block in reader.blocks(piece.offset + skip, left):
         left -= len(block)
@@ -159,7 +159,7 @@ def _stretch(reader: page_cache.CacheNeutralReader, piece: torch_layout.Piece, s
 def _replaced(path: str, before: dict[str, int]) -> bool:
     """Return whether the name now holds another file, or none: ours was read to its end all the same."""
     try:
-        return torch_layout.identity(path)["inode"] != before["inode"]
+        return identity(path)["inode"] != before["inode"]
     except OSError:
         return True
 
@@ -185,7 +185,7 @@ def stream(
         if sys.stdout is None:
             raise BrokenPipeError
         out = sys.stdout.fileno()
-        layout = torch_layout.lay_out(path, keys, exactly, **more)
+        layout = lay_out(path, keys, exactly, **more)
         if not 0 <= begin <= layout.size:
             raise SelectError(
                 "range", "%d is not within its %d bytes" % (begin, layout.size), size=layout.size

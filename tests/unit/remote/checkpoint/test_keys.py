@@ -9,7 +9,8 @@ import pytest
 
 import checkpoint_reader
 from checkpoint import keys as checkpoint_keys
-from subset import stream, torch_layout
+from subset import stream
+from subset.lay_out import lay_out
 
 WEIGHTS = ("fc.weight", "norm.weight")
 
@@ -31,7 +32,7 @@ def take(path: str, keys: list[str], **more: Any) -> dict[str, Any]:
     """Copy the selection, and load it as safely as torch can."""
     import torch
 
-    layout = torch_layout.lay_out(path, keys, **more)
+    layout = lay_out(path, keys, **more)
     with Path(path + ".out").open("wb") as out:
         stream.send(layout, path, out.write)
     found = torch.load(path + ".out", weights_only=True)

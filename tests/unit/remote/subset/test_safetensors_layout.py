@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from subset import crcs, local_copy, stream, torch_layout
+from subset import crcs, local_copy, stream
+from subset.lay_out import lay_out
 from tests.unit.remote.subset.test_torch_layout import sent
 
 
@@ -78,16 +79,16 @@ def test_a_name_that_is_not_there_is_refused_with_those_that_are(tmp_path: Path,
 
 def test_it_goes_on_at_any_byte(tmp_path: Path) -> None:
     path = saved(tmp_path / "model.safetensors")
-    layout = torch_layout.lay_out(str(path), ["drafter"])
+    layout = lay_out(str(path), ["drafter"])
     whole = sent(layout, path)
     assert len(whole) == layout.size
     for begin in range(0, layout.size, 97):
-        assert sent(torch_layout.lay_out(str(path), ["drafter"]), path, begin) == whole[begin:]
+        assert sent(lay_out(str(path), ["drafter"]), path, begin) == whole[begin:]
 
 
 def test_what_changes_after_it_was_planned_is_found(tmp_path: Path) -> None:
     path = saved(tmp_path / "model.safetensors")
-    layout = torch_layout.lay_out(str(path), ["drafter"])
+    layout = lay_out(str(path), ["drafter"])
     before = path.stat()
     raw = bytearray(path.read_bytes())
     piece = next(one for one in layout.pieces if one.name == "drafter.fc.weight")

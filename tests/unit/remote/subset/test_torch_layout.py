@@ -15,7 +15,9 @@ import pytest
 
 import checkpoint_cli
 import checkpoint_reader
-from subset import local_copy, stream, torch_layout
+from subset import layout as subset_layout
+from subset import local_copy, stream
+from subset.lay_out import lay_out
 
 PROGRAM = Path(checkpoint_cli.__file__)
 
@@ -218,7 +220,7 @@ def test_a_source_rotated_away_while_it_is_read_is_whole_and_said_to_be_gone(
     tmp_path: Path, act: str
 ) -> None:
     path = save(tmp_path / "c.pt")
-    layout = torch_layout.lay_out(str(path), ["drafter"])
+    layout = lay_out(str(path), ["drafter"])
     whole = sent(layout, path)
 
     def replace_then_take(data: Any) -> None:
@@ -245,7 +247,7 @@ def sent(layout: Any, path: Path, begin: int = 0) -> bytes:
 def test_a_source_that_is_written_while_it_is_read_is_refused(tmp_path: Path, act: str) -> None:
     path = save(tmp_path / "c.pt")
     os.utime(path, (2, 2))  # so that a write shows, however coarse the clock of the file system
-    layout = torch_layout.lay_out(str(path), ["drafter"])
+    layout = lay_out(str(path), ["drafter"])
 
     def spoil(_data: Any) -> None:
         if act == "truncating":
@@ -256,18 +258,18 @@ def test_a_source_that_is_written_while_it_is_read_is_refused(tmp_path: Path, ac
         else:
             os.utime(path, (1, 1))
 
-    with pytest.raises(torch_layout.SelectError, match="written while it was read"):
+    with pytest.raises(subset_layout.SelectError, match="written while it was read"):
         stream.send(layout, str(path), spoil)
 
 
 def test_it_goes_on_at_any_byte_and_is_the_same_to_the_last(tmp_path: Path) -> None:
     path = save(tmp_path / "c.pt")
-    layout = torch_layout.lay_out(str(path), ["drafter", "step"])
+    layout = lay_out(str(path), ["drafter", "step"])
     whole = sent(layout, path)
     assert len(whole) == layout.size
     starts = {one.start for one in layout.pieces} | {one.start + one.size // 2 for one in layout.pieces}
     for begin in sorted(starts | {0, 1, layout.size - 1, layout.size}):
-        assert sent(torch_layout.lay_out(str(path), ["drafter", "step"]), path, begin) == whole[begin:]
+        assert sent(lay_out(str(path), ["drafter", "step"]), path, begin) == whole[begin:]
 
 
 def test_stream_and_plan_agree_on_a_command_line(tmp_path: Path) -> None:
