@@ -300,6 +300,22 @@ def test_a_slow_command_on_a_healthy_connection_outlives_the_idle_budget(fleet: 
         assert transport.run(["sh", "-c", "sleep 7; echo there"]).stdout == b"there\n"
 
 
+@pytest.mark.parametrize("name", ["pve", "ct200"])
+def test_a_flood_on_stderr_leaves_neither_command_nor_frame_once_hostkit_is_gone(
+    fleet: Fleet, tmp_path: Path, name: str
+) -> None:
+    """An ssh on the way goes on reading stderr for nobody: what ended it was a time limit, where there was one."""
+    pids = tmp_path / "pids"
+    hosts = {"ct129": fleet.host("outer"), "pve": fleet.host("inner", via="ct129", login="there")}
+    with (
+        reach(name, **hosts, ct200={"pct": 200, "via": "pve"}) as transport,
+        pytest.raises(ProtocolError, match="exceeded 4 MiB"),
+    ):
+        transport.run(["sh", "-c", f"echo $$ $PPID >{pids}; exec yes xxx >&2"], max_bytes=4 << 20)
+    for pid in pids.read_text().split():
+        until(lambda pid=pid: not Path(f"/proc/{pid}").exists(), f"the end of {pid}")
+
+
 @pytest.mark.report("b11")
 @pytest.mark.parametrize("retry", [True, False])
 @pytest.mark.parametrize(
