@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from hostkit.checkpoints import Candidate, Contents, Staged, StagePlan, plan_stage, stage
+from hostkit.checkpoints import Candidate, Contents
 from hostkit.evals.archive import Archive
 from hostkit.evals.finding import Verified, verify
 from hostkit.evals.harness import Harness, Preflight, harness_of
@@ -22,6 +22,8 @@ from hostkit.jobs.lookup import launcher_of
 from hostkit.journal import Journal
 from hostkit.liveness.observe import observe
 from hostkit.plan import Plan
+from hostkit.staging.plan import StagePlan, plan_stage
+from hostkit.staging.stage import Staged, stage
 from hostkit.staging.timing import RouteRates
 
 if TYPE_CHECKING:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from hostkit.checkpoints import Candidate, Choice, Contents, Fit, Layout, choose, inspect_checkpoint
+from hostkit.checkpoints import Candidate, Choice, Contents, Fit, Layout, choose
 from hostkit.errors import DataError, NotWholeError, UnreachableError
 from hostkit.inventory.models import Inventory
+from hostkit.staging.inspect import inspect_checkpoint
 from hostkit.staging.plan import marker_of
 
 if TYPE_CHECKING:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hostkit.checkpoints import StagePlan
 from hostkit.evals import running
 from hostkit.evals.harness import Harness, Preflight
 from hostkit.evals.prompts import Prompts
@@ -12,6 +11,7 @@ from hostkit.evals.request import Sample, WorkspacePaths
 from hostkit.inventory.models import Eval, Host
 from hostkit.jobs import JobSpec, plan_launch
 from hostkit.plan import Effect, Plan, PlanStep
+from hostkit.staging.plan import StagePlan
 
 
 @dataclass(frozen=True)

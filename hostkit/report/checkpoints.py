@@ -14,8 +14,9 @@ from hostkit.staging.plan import KEEP
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from hostkit.checkpoints import Staged, StagePlan
     from hostkit.evals.overview import Overview, Row
+    from hostkit.staging.plan import StagePlan
+    from hostkit.staging.stage import Staged
     from hostkit.staging.timing import Expected
 
 

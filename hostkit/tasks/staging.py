@@ -11,8 +11,9 @@ from hostkit.tasks.command import Outcome, Session, command
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hostkit.checkpoints import Candidate, Choice, StagePlan
+    from hostkit.checkpoints import Candidate, Choice
     from hostkit.liveness.status import TrainStatus
+    from hostkit.staging.plan import StagePlan
     from hostkit.staging.timing import Expected
     from hostkit.staging.transfer_route import By
 
@@ -59,12 +60,12 @@ def stage(
     source = session.inventory.runs[run].host
     session.connections.preconnect(source, host)
 
-    from hostkit.checkpoints import plan_stage
-    from hostkit.checkpoints import stage as execute
     from hostkit.evals.finding import choice_of
     from hostkit.journal import Journal
     from hostkit.liveness.observe import observe
     from hostkit.report.copying import Copying
+    from hostkit.staging.plan import plan_stage
+    from hostkit.staging.stage import stage as execute
     from hostkit.staging.timing import RouteRates
     from hostkit.staging.transfer_route import find_way
 

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
-from hostkit.checkpoints import Candidate, Staged, plan_stage, stage
+from hostkit.checkpoints import Candidate
 from hostkit.inventory.models import Inventory
 from hostkit.staging.inspect import list_checkpoints
 from hostkit.staging.method import Method
+from hostkit.staging.plan import plan_stage
+from hostkit.staging.stage import Staged, stage
 from hostkit.staging.transfer_route import By
 from hostkit.transport.connections import Connections
 from tests.contract.servers import SSHD, Fleet, private_fleet

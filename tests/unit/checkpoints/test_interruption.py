@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from hostkit.checkpoints import Staged
 from hostkit.staging.method import Method
+from hostkit.staging.stage import Staged
 from tests.unit.checkpoints.conftest import Ground, saved
 from tests.unit.checkpoints.test_staging import stub
 

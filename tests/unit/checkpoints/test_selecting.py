@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
-from hostkit.checkpoints import Layout, plan_stage, stage
+from hostkit.checkpoints import Layout
 from hostkit.checkpoints.models import Contents, Entry, File, TensorFacts
 from hostkit.errors import DataError
 from hostkit.staging.method import choose_method
+from hostkit.staging.plan import plan_stage
+from hostkit.staging.stage import stage
 from hostkit.transport.connections import Connections
 from tests.unit.checkpoints.conftest import Ground
 from tests.unit.remote.subset.test_torch_layout import flip

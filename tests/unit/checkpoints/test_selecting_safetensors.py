@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from hostkit.checkpoints import plan_stage, stage
 from hostkit.inventory.models import Inventory
+from hostkit.staging.plan import plan_stage
+from hostkit.staging.stage import stage
 from hostkit.transport.connections import Connections
 from tests.unit.checkpoints.conftest import Ground
 

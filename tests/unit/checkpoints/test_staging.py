@@ -110,7 +110,8 @@ def test_a_flipped_bit_on_the_sources_disk_is_found_and_its_record_named(ground:
 
 @pytest.mark.report("c17")
 def test_a_checkpoint_pruned_after_it_was_chosen_is_a_vanished_source(ground: Ground) -> None:
-    from hostkit.checkpoints import plan_stage, stage
+    from hostkit.staging.plan import plan_stage
+    from hostkit.staging.stage import stage
     from hostkit.transport.connections import Connections
 
     path = saved(ground.root / "step_2000" / "checkpoint.pt", 2000)
@@ -228,7 +229,7 @@ def test_a_format_without_crcs_is_compared_block_by_block_when_it_goes_on(
 
 
 def test_without_enough_space_nothing_moves(ground: Ground) -> None:
-    from hostkit.checkpoints import plan_stage
+    from hostkit.staging.plan import plan_stage
     from hostkit.transport.connections import Connections
 
     saved(ground.root / "step_1" / "checkpoint.pt", 1)
@@ -248,7 +249,7 @@ def test_without_enough_space_nothing_moves(ground: Ground) -> None:
 
 
 def test_a_plan_writes_nothing_and_names_what_will_be_written(far: Ground) -> None:
-    from hostkit.checkpoints import plan_stage
+    from hostkit.staging.plan import plan_stage
     from hostkit.transport.connections import Connections
 
     saved(far.root / "step_1" / "checkpoint.pt", 1)
@@ -271,7 +272,7 @@ def test_older_ones_of_the_run_are_let_go_and_named(ground: Ground) -> None:
 
 
 def test_a_plan_says_which_older_ones_will_go(ground: Ground) -> None:
-    from hostkit.checkpoints import plan_stage
+    from hostkit.staging.plan import plan_stage
     from hostkit.transport.connections import Connections
 
     first = Path(ground.stage(saved_step(ground, 1)).path).parent

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from hostkit.checkpoints import StagePlan, plan_stage, stage
 from hostkit.errors import DataError, UnreachableError
 from hostkit.staging.method import Chosen, Method
-from hostkit.staging.plan import _carried
+from hostkit.staging.plan import StagePlan, _carried, plan_stage
+from hostkit.staging.stage import stage
 from hostkit.staging.transfer_route import By, Way
 from hostkit.transport.connections import Connections
 from tests.contract.servers import Fleet, has_ipv6

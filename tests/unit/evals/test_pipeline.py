@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from hostkit.checkpoints import Candidate, Contents, Fit, Staged, StagePlan
+from hostkit.checkpoints import Candidate, Contents, Fit
 from hostkit.errors import BusyError, CannotCreateError, DataError, HostkitError, NotWholeError, UsageError
 from hostkit.evals import running
 from hostkit.evals.archive import Archive
@@ -27,6 +27,8 @@ from hostkit.evals.steps import Steps
 from hostkit.jobs import Facts, JobSpec, JobState, State, check
 from hostkit.journal import Journal
 from hostkit.liveness.status import HopStatus, TrainStatus
+from hostkit.staging.plan import StagePlan
+from hostkit.staging.stage import Staged
 
 from .samples import document
 from .test_finding import saved, status

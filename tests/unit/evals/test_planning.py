@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from hostkit.checkpoints import Contents, StagePlan
+from hostkit.checkpoints import Contents
 from hostkit.errors import RefusedError
 from hostkit.evals.dflash import DFlash
 from hostkit.evals.harness import Preflight
@@ -15,6 +15,7 @@ from hostkit.evals.planning import Work
 from hostkit.evals.request import Sample
 from hostkit.inventory.models import Host, Inventory
 from hostkit.jobs import check, protect
+from hostkit.staging.plan import StagePlan
 
 GIB = 2**30
 READY = Preflight(8 * GIB, GIB, "nothing missing")
