@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ConfigDict
 
 from hostkit.checkpoints import Candidate, Choice
-from hostkit.checkpoints.attempts import Attempt, attempt_of, resumed_from
 from hostkit.checkpoints.retention import Retention, goes_next, retention_of
 from hostkit.evals.best import Best, best_of
 from hostkit.inventory.models import Inventory
+from hostkit.liveness.attempts import Attempt, attempt_of, resumed_from
 
 if TYPE_CHECKING:
     from hostkit.liveness.status import TrainStatus

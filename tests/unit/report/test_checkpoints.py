@@ -9,10 +9,10 @@ import pytest
 from rich.console import Console
 
 from hostkit.checkpoints import Candidate, Contents
-from hostkit.checkpoints.attempts import Attempt
 from hostkit.checkpoints.retention import Retention
 from hostkit.evals.best import Best
 from hostkit.evals.overview import Overview, Row
+from hostkit.liveness.attempts import Attempt
 from hostkit.report.checkpoints import show_overview, show_plan
 from hostkit.staging.plan import StagePlan
 from hostkit.staging.timing import Expected

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hostkit.checkpoints import Candidate
-from hostkit.checkpoints.attempts import Resumed, attempt_of, resumed_from
+from hostkit.liveness.attempts import Resumed, attempt_of, resumed_from
 
 ROOT = "/ckpt"
 
