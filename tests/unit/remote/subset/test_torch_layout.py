@@ -355,34 +355,6 @@ def test_what_others_had_in_the_page_cache_stays_and_what_was_pulled_goes(tmp_pa
         os.close(descriptor)
 
 
-def test_where_cachestat_sees_no_page_what_others_had_in_memory_stays_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As on overlayfs, whose files have no pages of their own."""
-    from host import page_cache
-
-    path = tmp_path / "file"
-    path.write_bytes(os.urandom(4 << 20))
-    descriptor = os.open(path, os.O_RDWR)
-    try:
-        os.fsync(descriptor)
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)  # else in pages too large to go
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
-        os.pread(descriptor, 4 << 20, 0)
-        real = page_cache._residency(descriptor)
-        warm = real(0, 4 << 20)
-        if not warm:
-            pytest.skip("this kernel tells nobody what is in memory")
-        monkeypatch.setattr(page_cache, "_cachestat", lambda _libc, _descriptor: lambda _start, _size: 0)
-        reader = page_cache.CacheNeutralReader(descriptor)
-        for _ in reader.blocks(0, 4 << 20):
-            pass
-        reader.close()
-        assert real(0, 4 << 20) == warm
-    finally:
-        os.close(descriptor)
-
-
 def test_without_a_c_library_to_ask_all_is_read_and_nothing_dropped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -398,26 +370,6 @@ def test_without_a_c_library_to_ask_all_is_read_and_nothing_dropped(
     assert torch.equal(torch.load(tmp_path / "out.pt")["a"], torch.load(path)["a"])
     assert os.POSIX_FADV_WILLNEED in advised
     assert os.POSIX_FADV_DONTNEED not in advised  # it might be the run's
-
-
-@pytest.mark.parametrize("residency", ["cachestat", "mincore"])
-def test_both_ways_to_ask_for_residency_agree(tmp_path: Path, residency: str) -> None:
-    import ctypes
-
-    from host import page_cache
-
-    path = tmp_path / "file"
-    path.write_bytes(os.urandom(1 << 20))
-    descriptor = os.open(path, os.O_RDWR)
-    try:
-        ask = getattr(page_cache, "_" + residency)(ctypes.CDLL(None, use_errno=True), descriptor)
-        if ask(0, 4096) is None:
-            pytest.skip(f"no {residency} here")
-        os.pread(descriptor, 1 << 20, 0)
-        assert ask(0, 1 << 20) == 256
-        assert ask(4096, 8192) == 2
-    finally:
-        os.close(descriptor)
 
 
 @pytest.mark.slow
