@@ -1,4 +1,4 @@
-"""`checkpoints` lists a run's checkpoints: the latest and why, what goes next, the best evaluated."""
+"""`checkpoints` lists a run's checkpoints: the latest and why, what the trainer deletes next, the best evaluated."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ALL_LINES = 100_000  # of the log's tail, in which a resume may be told of
     multiplexed=True,
 )
 def checkpoints(session: Session, run: str | None = None) -> Outcome:
-    """List a run's checkpoints: each with its attempt, whole or not and why; the latest, what goes next, the best.
+    """List a run's checkpoints: each with its attempt, whole or not; the latest, the next deleted, the best.
 
     Exit code: 0 there is a latest one, 1 there is none, 65 the run's host answered with an error, 69 it
     was not reached.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hostkit.staging.timing import Expected
     from hostkit.staging.transfer_route import By
 
-GOING = "a copy that has begun reads it to its end all the same, one that is cut then cannot go on"
+GOING = "a running copy will finish, an interrupted one cannot resume"
 
 
 @command(
@@ -29,8 +29,8 @@ GOING = "a copy that has begun reads it to its end all the same, one that is cut
         "to": "the host that it is staged to, instead of the evaluation's",
         "folder": "the folder there (default: `staged` in the evaluation's workspace)",
         "full": "the whole checkpoint by rsync (default: only what an evaluation needs, where that saves bytes)",
-        "by": "who carries: pull (the destination), push (the source), relay (through this machine, only when "
-        "asked), auto (default: pull, else push, by what works)",
+        "by": "which host starts the copy: pull (the destination), push (the source), relay (through this machine), "
+        "auto (default: pull, else push, by what works; never relay)",
         "rate": "bytes a second at most, such as 50MB (default: as fast as idle priority gives)",
     },
     positional=("run",),
@@ -50,11 +50,10 @@ def stage(
     by: str = "auto",
     rate: str | None = None,
 ) -> Outcome:
-    """Copy a checkpoint to where it is read: proven whole there, and under its final name only then.
+    """Copy a checkpoint to where it is read: verified at the destination, then renamed into place.
 
-    The same command again goes on where it was cut, or finds it staged.
+    Run the same command to resume an interrupted copy; a checkpoint that is staged already is verified again.
     """
-
     number, limit, carrier = None if step is None else _step(step), _rate(rate), _by(by)
     run, host, where = _destination(session, run, eval, to, folder)
     source = session.inventory.runs[run].host
@@ -91,7 +90,7 @@ def stage(
     _guard(session, plan, status)
     going = _goes_next(session, status, choice, chosen)
     if going:
-        session.say(f"step {chosen.step} goes at the trainer's next save; {GOING}")
+        session.say(f"the trainer deletes step {chosen.step} at its next save; {GOING}")
     rates = RouteRates()
     expected = rates.expect(plan)
     if session.dry_run:

@@ -182,7 +182,7 @@ def test_a_checkpoint_that_goes_at_the_next_save_is_staged_with_a_word_about_it(
         told[step] = planned["stage"]["next_to_go"]
     assert told == {"100": True, "200": False}
     said = fleet.ask("stage", "--run", "r", "--step", "100", "--dry-run").stderr
-    assert "step 100 goes at the trainer's next save" in said
+    assert "the trainer deletes step 100 at its next save" in said
 
 
 def test_a_plan_is_made_also_where_there_is_no_place_for_a_journal(fleet: Fleet) -> None:
