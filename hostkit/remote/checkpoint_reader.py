@@ -16,7 +16,7 @@ import functools
 import time
 from typing import Any, Callable, Iterable
 
-from checkpoint import completeness, formats, inspection, torch_zip
+from checkpoint import completeness, folders, inspection, torch_zip
 from checkpoint.completeness import IncompleteError
 from checkpoint.formats import GARBLED
 from checkpoint.inspection import Named
@@ -54,7 +54,7 @@ def _deep(path: str, form: str) -> dict[str, Any]:
             archive.tile()
             torch_zip.tree(archive)
     elif form == "dcp":
-        formats.distributed(path)
+        folders.distributed(path)
     elif form == "torch-legacy":
         torch_zip.legacy(path)
         return {"reason": None}  # its storages fill it exactly: that is the proof

@@ -15,10 +15,10 @@ import stat
 import time
 from typing import Callable
 
-from checkpoint import formats
+from checkpoint import folders, formats
+from checkpoint.folders import temporary
 from checkpoint.formats import (
     GARBLED,
-    JSON_CAP,
     IncompleteError,
     Record,
     UnknownError,
@@ -39,25 +39,18 @@ __all__ = [
     "directory",
     "end_record",
     "examine",
-    "folder_parts",
     "open_quietly",
     "open_regular",
     "payload",
     "read_part",
     "safetensors_header",
-    "shards",
     "sniff",
 ]
 
 SETTLE = 10  # seconds; where no lease tells about writers, a file changed so recently is not whole yet
-APART = 60  # seconds between a shard before its index and one after it: two saves, one over the other
 METADATA_CAP = (
     1 << 20
 )  # of a distributed checkpoint, in a look at many; `checkpoint_reader.check` reads larger ones
-TEMPORARY = re.compile(
-    r"(^|[._~-])tmp([._~-]|\d*$)|\.(part|partial|incomplete|writing|saving|temp|temporary|bak|swp)\d*$|~$",
-    re.I,
-)
 WRITTEN = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".distcp", ".json", ".npz", ".pkl")
 
 
@@ -114,7 +107,7 @@ def candidates(
                 continue
             for name in _names(folder, folder == root):
                 match = fits.fullmatch(name)
-                if match is None or ("*" in part and _temporary(name, part)):
+                if match is None or ("*" in part and temporary(name, part)):
                     continue
                 own = int(match.groupdict().get("step", step))
                 if step in (-1, own):
@@ -134,13 +127,6 @@ def _fitting(part: str) -> re.Pattern[str] | None:
         return None
     text = re.escape(part).replace(r"\{step\}", "(?P<step>[0-9]{1,18})", 1)
     return re.compile(text.replace(r"\{step\}", "(?P=step)").replace(r"\*", ".*"), re.DOTALL)
-
-
-def _temporary(name: str, part: str) -> bool:
-    """Whether a star would take a name that its writer has not finished with."""
-    if name.startswith(".") and not part.startswith("."):
-        return True
-    return TEMPORARY.search(name) is not None and TEMPORARY.search(part) is None
 
 
 def _chosen(there: list[tuple[int, str]], limit: int) -> list[tuple[int, str]]:
@@ -207,9 +193,9 @@ def _judge(path: str, marker: str | None, seen: dict[str, object]) -> str | None
     """Fill in format and writer; return a reservation or None. Raises IncompleteError."""
     unknown = None
     if os.path.isdir(path):
-        seen["format"], files = folder_parts(path)
+        seen["format"], files = folders.folder_parts(path)
     elif path.endswith(".index.json"):
-        seen["format"], files = "sharded", shards(path)
+        seen["format"], files = "sharded", folders.shards(path)
     else:
         seen["format"], files = sniff(path), [path]
     if marker:
@@ -234,7 +220,7 @@ def _judge(path: str, marker: str | None, seen: dict[str, object]) -> str | None
         if name not in files and name.endswith(WRITTEN) and os.path.isfile(name) and writer(name):
             raise IncompleteError("%s: open for writing" % os.path.relpath(name, path))
     if seen["format"] == "dcp":
-        formats.distributed(path, METADATA_CAP)
+        folders.distributed(path, METADATA_CAP)
     age = time.time() - int(str(seen["mtime_ns"])) / 1e9
     if seen["writer"] is None and not marker and abs(age) < SETTLE:
         raise IncompleteError(
@@ -259,86 +245,6 @@ def _marked(path: str, marker: str) -> None:
         if name != there and os.stat(name).st_mtime_ns > made:
             late = os.path.basename(name)
             raise IncompleteError("%s is newer than the marker %s (being rewritten?)" % (late, marker))
-
-
-SINGLE = ("model.safetensors", "pytorch_model.bin")
-INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
-
-
-def folder_parts(path: str) -> tuple[str, list[str]]:
-    """Format of a folder, and the files in it that prove it (all others are not looked into).
-
-    Of several that a Hugging Face folder may hold, the one that transformers would load.
-    """
-    names = sorted(os.listdir(path))
-    full = {name: os.path.join(path, name) for name in names}
-    if ".metadata" in names:
-        return "dcp", _written_before(full[".metadata"], [full[n] for n in names if n.endswith(".distcp")])
-    if any(name.endswith(".distcp") for name in names):
-        raise IncompleteError("no .metadata: torch.distributed.checkpoint writes it last")
-    for single, index in zip(SINGLE, INDEXES):  # noqa: B905 (3.8 has no strict=)
-        if single in names:
-            return "huggingface", [full[single]]
-        if index in names:
-            return "sharded", shards(full[index])
-    index_files = [name for name in names if name.endswith(".index.json") and not name.startswith(".")]
-    if index_files:
-        return "sharded", shards(full[index_files[0]])
-    alone = [full[n] for n in names if n.endswith(".safetensors") and not _temporary(n, "")]
-    if alone:
-        return "huggingface", alone
-    if not names:
-        raise IncompleteError("an empty folder")
-    unfinished = [name for name in names if _temporary(name, "")]
-    if len(unfinished) == len(names):
-        raise IncompleteError("only temporary files in it: %s" % ", ".join(unfinished[:3]))
-    raise IncompleteError("not understood: a folder with no .metadata, *.index.json or *.safetensors")
-
-
-def _written_before(metadata: str, parts: list[str]) -> list[str]:
-    if not parts:
-        raise IncompleteError("no .distcp file beside .metadata")
-    for name in [*parts, metadata]:
-        look = os.stat(name)
-        if not stat.S_ISREG(look.st_mode):
-            raise UnknownError("%s is no regular file" % os.path.basename(name))
-        if not look.st_size:
-            raise IncompleteError("%s is empty (0 bytes)" % os.path.basename(name))
-    made = os.stat(metadata).st_mtime_ns
-    late = [name for name in parts if os.stat(name).st_mtime_ns > made + 10**9]
-    if late:
-        raise IncompleteError("%s is newer than .metadata (being rewritten?)" % os.path.basename(late[0]))
-    return parts
-
-
-def shards(index: str) -> list[str]:
-    """Return the files that an index names. Raises IncompleteError where one is missing, or is of another save."""
-    folder, called = os.path.dirname(index), os.path.basename(index)
-    try:
-        told = formats.parsed(read_part(index, 0, JSON_CAP))
-        wanted = sorted(set(told["weight_map"].values()))
-    except (IncompleteError, *GARBLED) as why:
-        twice = ": " + str(why) if "twice" in str(why) else ""
-        raise IncompleteError("%s is no whole index%s" % (called, twice)) from None
-    if not wanted or not all(formats.inside(name) for name in wanted):
-        outside = next((repr(name)[:200] for name in wanted if not formats.inside(name)), "none")
-        raise IncompleteError("%s names a file outside its folder, or none: %s" % (called, outside))
-    lost = [name for name in wanted if not os.path.isfile(os.path.join(folder, name))]
-    if lost:
-        raise IncompleteError("%d of %d shards missing: %s" % (len(lost), len(wanted), ", ".join(lost[:3])))
-    full = {name: os.path.join(folder, name) for name in wanted}
-    _one_save(index, list(full.values()))
-    return list(full.values())
-
-
-def _one_save(index: str, files: list[str]) -> None:
-    """Shards long before their index and others after it: a save over an older one has come half way."""
-    made = os.stat(index).st_mtime_ns
-    times = {name: os.stat(name).st_mtime_ns for name in files}
-    late = max(times, key=lambda name: times[name])
-    if times[late] > made > min(times.values()) and times[late] - min(times.values()) > APART * 10**9:
-        told = (os.path.basename(late), os.path.basename(index))
-        raise IncompleteError("%s is newer than %s, others are older (being rewritten?)" % told)
 
 
 def writer(path: str) -> bool | None:

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 HEADER_CAP = 100 << 20  # the safetensors library refuses longer headers too
 JSON_CAP = 8 << 20  # of a header or an index that is read here, beside the run: about 80 thousand tensors
 DIRECTORY_CAP = 16 << 20  # of a zip's directory: about 170 thousand records
-METADATA_CAP = 64 << 20
 MAX_GAP = 65600  # between two records: an extra field of padding and a data descriptor
 MAX_DIGITS = 20
 LEGACY = bytes.fromhex("80028a0a6cfc9c46f9206aa85019")
@@ -281,31 +280,6 @@ def _fits(entry: dict[str, Any]) -> bool:
     return wanted is None or wanted == end - begin
 
 
-def distributed(folder: str, cap: int = METADATA_CAP) -> None:
-    """Raise IncompleteError unless every piece that `.metadata` of torch.distributed.checkpoint names is there.
-
-    One longer than `cap` is taken as it is: it was written last, and renamed when it was whole.
-    """
-    from checkpoint import pickle_reader
-
-    metadata = os.path.join(folder, ".metadata")
-    if os.path.getsize(metadata) > cap:
-        return
-    try:
-        tree = pickle_reader.Reader(read_part(metadata, 0, METADATA_CAP)).load()
-        stored = tree.state.get("storage_data").pairs
-        pieces = [_piece(info) for _, info in stored]
-    except (pickle_reader.PickleError, *GARBLED):
-        raise IncompleteError(".metadata is not what torch.distributed.checkpoint writes") from None
-    of: dict[str, list[tuple[int, int, bool]]] = {}
-    for name, at, size, plain in pieces:
-        of.setdefault(name, []).append((at, size, plain))
-    for name, extents in of.items():
-        if not inside(name):
-            raise IncompleteError(".metadata names a file outside the folder: %r" % name[:200])
-        _extents(folder, name, extents)
-
-
 def inside(name: object) -> bool:
     """Whether an index may name a file so: by a path below its own folder."""
     return (
@@ -315,39 +289,3 @@ def inside(name: object) -> bool:
         and "\0" not in name
         and ".." not in name.split("/")
     )
-
-
-def _piece(info: Any) -> tuple[str, int, int, bool]:
-    fields = {str(key): value for key, value in info.state.pairs}
-    name, offset, length = fields["relative_path"], fields["offset"], fields["length"]
-    if not isinstance(name, str) or type(offset) is not int or type(length) is not int:
-        raise TypeError
-    if offset < 0 or length < 0:
-        raise TypeError
-    return name, offset, length, not fields.get("transform_descriptors")
-
-
-def _extents(folder: str, name: str, pieces: list[tuple[int, int, bool]]) -> None:
-    path = os.path.join(folder, name)
-    try:
-        size = os.stat(path).st_size
-    except FileNotFoundError:
-        raise IncompleteError("%s, which .metadata names, is missing" % name[:200]) from None
-    descriptor = open_regular(path)
-    try:
-        if hasattr(os, "posix_fadvise"):
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
-        for at, length, plain in pieces:
-            if at + length > size:
-                told = (name[:200], at + length, size)
-                raise IncompleteError("%s: truncated: .metadata promises %d bytes, it has %d" % told)
-            # each piece is a small torch file of its own, with its end record at its end
-            whole = not plain or length < 22 or os.pread(descriptor, 4, at) != b"PK\3\4"
-            if not whole and os.pread(descriptor, 4, at + length - 22) != b"PK\5\6":
-                raise IncompleteError(
-                    "%s: damaged: the piece at byte %d has no end record" % (name[:200], at)
-                )
-            if whole and plain and length and not os.pread(descriptor, min(length, 512), at).strip(b"\0"):
-                raise IncompleteError("%s: damaged: the piece at byte %d is zeros" % (name[:200], at))
-    finally:
-        os.close(descriptor)

@@ -11,7 +11,7 @@ import re
 import struct
 from typing import Any
 
-from checkpoint import completeness, keys, torch_zip
+from checkpoint import completeness, folders, keys, torch_zip
 from checkpoint import contents as checkpoint_contents
 from checkpoint.pickle_reader import MAX_BYTES
 from checkpoint.torch_zip import Archive
@@ -157,8 +157,8 @@ def _from_safetensors(
 def _parts(path: str) -> list[str]:
     """Return the files that hold the model."""
     if os.path.isdir(path):
-        return completeness.folder_parts(path)[1]
-    return completeness.shards(path) if path.endswith(".index.json") else [path]
+        return folders.folder_parts(path)[1]
+    return folders.shards(path) if path.endswith(".index.json") else [path]
 
 
 def _torch_tree(file: str, kind: str | None) -> checkpoint_contents.Tree:

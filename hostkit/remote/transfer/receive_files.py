@@ -1,6 +1,6 @@
 """Take whole files from the stream, block by block with its CRC, where rsync cannot; and go on at the exact byte.
 
-Travels to hosts: standard library only, Python 3.8 or newer. The counterpart of wholefiles. The files count as
+Travels to hosts: standard library only, Python 3.8 or newer. The counterpart of send_files. The files count as
 one stretch of bytes, in their order.
 """
 

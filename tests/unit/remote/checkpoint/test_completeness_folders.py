@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import checkpoint_reader
-from checkpoint import completeness
+from checkpoint import completeness, folders
 from tests.unit.remote.checkpoint.test_completeness import look, old, reason, safetensors_file
 
 
@@ -326,14 +326,14 @@ def test_a_folder_that_is_removed_while_it_is_looked_at_has_vanished(
     import shutil
 
     folder = distributed(tmp_path / "step_9")
-    plain = completeness.folder_parts
+    plain = folders.folder_parts
 
     def then_remove(path: str) -> Any:
         found = plain(path)
         shutil.rmtree(path)
         return found
 
-    monkeypatch.setattr(completeness, "folder_parts", then_remove)
+    monkeypatch.setattr(folders, "folder_parts", then_remove)
     assert reason(folder) == "vanished"
     assert completeness.candidates(str(tmp_path), "step_{step}") == []
 
