@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Protocol
 from hostkit.checkpoints import Candidate, Contents
 from hostkit.evals.archive import Archive
 from hostkit.evals.finding import Verified, verify
-from hostkit.evals.harness import Harness, Preflight, harness_of
+from hostkit.evals.harness import Harness, Preflight
 from hostkit.evals.harness_files import HarnessState, compare_harness, install_harness
+from hostkit.evals.harnesses import harness_of
 from hostkit.evals.prompts import Prompts
 from hostkit.evals.record import EvaluationLock
 from hostkit.evals.request import WorkspacePaths
@@ -22,7 +23,8 @@ from hostkit.jobs.lookup import launcher_of
 from hostkit.journal import Journal
 from hostkit.liveness.observe import observe
 from hostkit.plan import Plan
-from hostkit.staging.plan import StagePlan, plan_stage
+from hostkit.staging.models import StagePlan
+from hostkit.staging.plan import plan_stage
 from hostkit.staging.stage import Staged, stage
 from hostkit.staging.timing import RouteRates
 

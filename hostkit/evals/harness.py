@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from hostkit.checkpoints import Contents, Fit, Layout
-from hostkit.errors import ConfigError
 from hostkit.evals.harness_files import HarnessFiles
 from hostkit.evals.prompts import Prompts
 from hostkit.evals.request import Sample
 from hostkit.evals.results import EvalResult
-from hostkit.inventory.models import Eval, Inventory
+from hostkit.inventory.models import Eval
 from hostkit.transport.base import Transport
 
 
@@ -74,23 +73,3 @@ class Harness(Protocol):
     def parse(self, data: bytes, *, where: str) -> EvalResult:
         """Read its result file. Raises DataError naming `where`."""
         ...
-
-
-def harness_of(inventory: Inventory, name: str) -> Harness:
-    """Return the harness of the evaluation `name`. Raises ConfigError where it cannot run it."""
-    from hostkit.evals.dflash import DFlash
-
-    evaluation = inventory.evals[name]
-    if evaluation.harness != "dflash":
-        raise ConfigError(
-            f"no harness is called {evaluation.harness!r}",
-            where=f"evals.{name}.harness",
-            hint="write `harness: dflash`",
-        )
-    if evaluation.target is None:
-        raise ConfigError(
-            "the dflash harness needs a target",
-            where=f"evals.{name}",
-            hint="write target: {model: /models/...}",
-        )
-    return DFlash()

@@ -11,7 +11,7 @@ from hostkit.evals.request import Sample, WorkspacePaths
 from hostkit.inventory.models import Eval, Host
 from hostkit.jobs import JobSpec, plan_launch
 from hostkit.plan import Effect, Plan, PlanStep
-from hostkit.staging.plan import StagePlan
+from hostkit.staging.models import StagePlan
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from hostkit.evals.overview import Overview, Row
-    from hostkit.staging.plan import StagePlan
+    from hostkit.staging.models import StagePlan
     from hostkit.staging.stage import Staged
     from hostkit.staging.timing import Expected
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from hostkit.errors import UnreachableError
 from hostkit.inventory.models import Inventory
-from hostkit.staging.plan import StagePlan
+from hostkit.staging.models import StagePlan
 from hostkit.staging.rsync_exit import last_lines
 from hostkit.staging.transfer_commands import SILENCE, marker, receiver, sending, wanted
 from hostkit.transport.connections import THIS_MACHINE, Connections

@@ -20,7 +20,8 @@ from hostkit.inventory.models import Inventory
 from hostkit.staging.carry import carry
 from hostkit.staging.inspect import look
 from hostkit.staging.method import Method
-from hostkit.staging.plan import KEEP, StagePlan, marker_of, plan_stage
+from hostkit.staging.models import StagePlan
+from hostkit.staging.plan import KEEP, marker_of, plan_stage
 from hostkit.staging.rsync_exit import failure
 from hostkit.staging.transfer_commands import broken, pull_request, refusal
 from hostkit.staging.transfer_route import By

@@ -17,7 +17,7 @@ from hostkit.checkpoints.models import Value
 from hostkit.directories import state_directory
 from hostkit.errors import CannotCreateError
 from hostkit.formatting import age, size
-from hostkit.staging.plan import StagePlan
+from hostkit.staging.models import StagePlan
 from hostkit.staging.stage import Staged
 
 ROUTES = 64  # that are remembered, the most recently used

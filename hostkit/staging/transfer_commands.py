@@ -18,7 +18,7 @@ from hostkit.transport.programs.run import FINDER, sources_of
 from hostkit.transport.route import Route
 
 if TYPE_CHECKING:
-    from hostkit.staging.plan import StagePlan
+    from hostkit.staging.models import StagePlan
 
 _SENDER = (
     FINDER

@@ -88,8 +88,8 @@ def eval_latest(
 
 
 def _drift(session: Session, name: str) -> Outcome:
-    from hostkit.evals.harness import harness_of
     from hostkit.evals.harness_files import drift
+    from hostkit.evals.harnesses import harness_of
     from hostkit.evals.request import WorkspacePaths
 
     evaluation = session.inventory.evals[name]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from hostkit.checkpoints import Candidate, Choice
     from hostkit.liveness.status import TrainStatus
-    from hostkit.staging.plan import StagePlan
+    from hostkit.staging.models import StagePlan
     from hostkit.staging.timing import Expected
     from hostkit.staging.transfer_route import By
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hostkit.checkpoints import Contents
-from hostkit.staging.plan import StagePlan
+from hostkit.staging.models import StagePlan
 from hostkit.staging.stage import Staged
 from hostkit.staging.timing import ROUTES, Pace, RouteRates
 

@@ -16,7 +16,8 @@ import pytest
 
 from hostkit.errors import DataError, UnreachableError
 from hostkit.staging.method import Chosen, Method
-from hostkit.staging.plan import StagePlan, _carried, plan_stage
+from hostkit.staging.models import StagePlan
+from hostkit.staging.plan import _carried, plan_stage
 from hostkit.staging.stage import stage
 from hostkit.staging.transfer_route import By, Way
 from hostkit.transport.connections import Connections

@@ -27,7 +27,7 @@ from hostkit.evals.steps import Steps
 from hostkit.jobs import Facts, JobSpec, JobState, State, check
 from hostkit.journal import Journal
 from hostkit.liveness.status import HopStatus, TrainStatus
-from hostkit.staging.plan import StagePlan
+from hostkit.staging.models import StagePlan
 from hostkit.staging.stage import Staged
 
 from .samples import document

@@ -15,7 +15,7 @@ from hostkit.evals.planning import Work
 from hostkit.evals.request import Sample
 from hostkit.inventory.models import Host, Inventory
 from hostkit.jobs import check, protect
-from hostkit.staging.plan import StagePlan
+from hostkit.staging.models import StagePlan
 
 GIB = 2**30
 READY = Preflight(8 * GIB, GIB, "nothing missing")

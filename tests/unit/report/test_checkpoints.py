@@ -14,7 +14,7 @@ from hostkit.evals.best import Best
 from hostkit.evals.overview import Overview, Row
 from hostkit.liveness.attempts import Attempt
 from hostkit.report.checkpoints import show_overview, show_plan
-from hostkit.staging.plan import StagePlan
+from hostkit.staging.models import StagePlan
 from hostkit.staging.timing import Expected
 
 BEFORE = "written before the live process began; whether that resumed from it is not known"
