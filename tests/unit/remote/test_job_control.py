@@ -122,7 +122,11 @@ def test_a_draft_that_a_kill_left_blocks_no_later_install(
     (tmp_path / f"a.py.hostkit-{os.getpid()}").write_bytes(b"pri")
     entry = {"name": "a.py", "size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
-    assert job_control.install({"dest": str(tmp_path), "files": [entry]}) == {"written": ["a.py"], "kept": []}
+    assert job_control.install({"dest": str(tmp_path), "files": [entry]}) == {
+        "written": ["a.py"],
+        "kept": [],
+        "removed": [],
+    }
     assert (tmp_path / "a.py").read_bytes() == data
 
 
