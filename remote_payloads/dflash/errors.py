@@ -1,4 +1,4 @@
-"""The one error of the payloads: what was refused, and what to try instead."""
+"""The one error of the payloads: what was refused, and what to try instead. Standard library only, Python 3.8."""
 
 from __future__ import annotations
 

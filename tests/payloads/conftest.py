@@ -85,8 +85,8 @@ def drafter(drafter_folder: Path) -> Any:
 def samples_file(target: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Sixteen responses that the target sampled, as training data."""
     from dflash.data import samples
-    from dflash.target.greedy import sample_responses
     from dflash.tiny.stdlib_corpus import split
+    from dflash.training.sampling import sample_responses
 
     text = b"\n".join(split()[0][:20])
     prompts = [list(text[at : at + 16]) for at in range(0, 16 * 900, 900)]
@@ -100,9 +100,9 @@ def sampled_prompts(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path]
     """Makes references that a target samples at 0.7 after held-out text: greedy ones of tiny targets loop."""
 
     def make(folder: Path) -> Path:
-        from dflash.target.greedy import sample_responses
         from dflash.target.model import Target
         from dflash.tiny.stdlib_corpus import split
+        from dflash.training.sampling import sample_responses
 
         text = b"\n".join(split()[1])
         prompts = [list(text[at : at + 32]) for at in range(500, 500 + 32 * 3000, 3000)]

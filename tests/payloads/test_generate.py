@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from dflash.target.greedy import draw
+from dflash.training.sampling import draw
 
 DRAWS = 20_000
 

@@ -13,10 +13,10 @@ from dflash.drafter.loading import load_drafter
 from dflash.drafter.model import Drafter
 from dflash.evaluation.evaluator import Evaluator
 from dflash.features.source import batch_features
-from dflash.target.greedy import sample_responses
 from dflash.target.model import Target
 from dflash.training import blocks
 from dflash.training.blocks import Blocks, loss_weights, make_blocks
+from dflash.training.sampling import sample_responses
 from dflash.training.trainer import DraftLoss, Recipe, StepResult, Trainer
 
 SIZE = 8

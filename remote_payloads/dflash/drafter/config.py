@@ -3,6 +3,7 @@
 The reader's rule for block_size, target_layer_ids, mask_token_id and num_target_layers: the nested
 `dflash_config` wins, then the top level. Nothing that changes acceptance is ever guessed: a missing
 list of taps or a missing mask id is a refusal, since a wrong guess loads cleanly and ruins results.
+Standard library only, Python 3.8: the preflight reads it too.
 """
 
 from __future__ import annotations

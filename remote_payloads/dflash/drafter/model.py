@@ -170,7 +170,7 @@ class Context:
 
     @property
     def rows(self) -> int:
-        return self.layers[0][0].shape[1]
+        return int(self.layers[0][0].shape[1])
 
     def extend(self, other: Context) -> Context:
         """This context followed by the rows of `other`."""
@@ -212,7 +212,7 @@ class Drafter(nn.Module):
         hidden = self.hidden_norm(self.fc(features))
         positions = torch.arange(start, start + features.shape[1], device=features.device)[None]
         tables = self.rotary.tables(positions, hidden.dtype)
-        return Context([layer.self_attn.keys_values(hidden, tables) for layer in self.layers])  # type: ignore[union-attr, operator]
+        return Context([layer.self_attn.keys_values(hidden, tables) for layer in self.layers])
 
     def fill_blocks(
         self,

@@ -20,7 +20,7 @@ def hide_gpus() -> None:
     if "torch" in sys.modules:
         import torch
 
-        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        if torch.cuda.is_initialized():
             raise Refused("CUDA was initialized before the GPUs could be hidden")
     os.environ.update(HIDDEN)
 

@@ -45,7 +45,7 @@ class MicroBatch:
 
     @property
     def bytes(self) -> int:
-        return self.features.numel() * self.features.element_size()
+        return int(self.features.numel() * self.features.element_size())
 
 
 class FeatureSource(Protocol):

@@ -86,7 +86,7 @@ class Vocabulary:
 
     @property
     def size(self) -> int:
-        return self.head.shape[0]
+        return int(self.head.shape[0])
 
     def embed(self, ids: Tensor) -> Tensor:
         """Embeddings [.., H] of token ids [..]."""
@@ -143,7 +143,7 @@ def _tensor(file: Path, name: str) -> Tensor:
     from safetensors import safe_open
 
     with safe_open(str(file), framework="pt") as shard:
-        return shard.get_tensor(name)  # type: ignore[no-any-return]
+        return shard.get_tensor(name)
 
 
 def _rows(file: Path, name: str, rows: Sequence[int]) -> Tensor:

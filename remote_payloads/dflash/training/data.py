@@ -19,11 +19,11 @@ from dflash.data import samples
 from dflash.data.samples import Sample
 from dflash.data.seeds import generator, seed_of
 from dflash.errors import Refused
-from dflash.target.greedy import sample_responses
 from dflash.target.identity import identify
 from dflash.target.model import Target
 from dflash.tiny import stdlib_corpus
 from dflash.training.log import TrainLog
+from dflash.training.sampling import sample_responses
 
 BATCH = 64
 

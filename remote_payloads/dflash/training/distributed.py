@@ -42,7 +42,8 @@ class Ranks:
             return list(values)
         tensor = torch.tensor(values, dtype=torch.float64, device=self.device)
         torch.distributed.all_reduce(tensor)
-        return tensor.tolist()
+        sums: list[float] = tensor.tolist()
+        return sums
 
     def wait(self) -> None:
         """Until all ranks are here."""

@@ -70,13 +70,13 @@ def block_loss(
     per_row = weights.to(hidden.device) * scored
     if float(scored.float().mean()) > WORTH_SELECTING:
         flat = hidden.flatten(0, -2)
-        total, hits = _ChunkedLoss.apply(  # type: ignore[no-untyped-call]
+        total, hits = _ChunkedLoss.apply(
             flat, head, labels.flatten(), per_row.flatten().float(), rows_at_once, count
         )
         return total, hits.view_as(scored) & scored
     if not scored.any():
         return hidden.sum() * 0.0, torch.zeros_like(scored)
-    total, row_hits = _ChunkedLoss.apply(  # type: ignore[no-untyped-call]
+    total, row_hits = _ChunkedLoss.apply(
         hidden[scored], head, labels[scored], per_row[scored].float(), rows_at_once, count
     )
     hits = torch.zeros_like(scored)

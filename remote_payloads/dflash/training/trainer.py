@@ -124,7 +124,7 @@ class Trainer:
             )
             with sync:
                 part, part_hits = self._forward(blocks, features, count)
-                (part * (world / total_weight)).backward()  # type: ignore[no-untyped-call]
+                (part * (world / total_weight)).backward()
             loss_sum += float(part.detach())
             if not count:
                 continue
