@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-DATA = Path(__file__).parent / "data"
+DATA = Path(__file__).parent / "recorded"
 PAYLOADS = Path(__file__).resolve().parents[2] / "remote_payloads"
 sys.path.insert(0, str(PAYLOADS))
 

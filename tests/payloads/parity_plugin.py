@@ -5,13 +5,13 @@ from pathlib import Path
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "remote_payloads"))
+CHECKOUT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(CHECKOUT), str(CHECKOUT / "remote_payloads")]
 
-from decode import draft_block, speculate, speculate_tree
-
-from dflash.drafter.loading import load_drafter as load
-from dflash.evaluation.ddtree import build_tree
-from dflash.target.model import Target
+from dflash.drafter.loading import load_drafter as load  # noqa: E402
+from dflash.evaluation.ddtree import build_tree  # noqa: E402
+from dflash.target.model import Target  # noqa: E402
+from tests.payloads.decode import draft_block, speculate, speculate_tree  # noqa: E402
 
 
 def load_drafter(folder):

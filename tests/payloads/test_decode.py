@@ -12,8 +12,7 @@ from dflash.drafter.model import Drafter
 from dflash.evaluation.evaluator import Evaluator
 from dflash.target.greedy import greedy
 from dflash.target.model import Target
-
-from .decode import speculate, speculate_tree
+from tests.payloads.decode import speculate, speculate_tree
 
 PROMPTS = [b"def close(self):\n    ", b"import", b"    for name in sorted(names):\n", b"# The "]
 

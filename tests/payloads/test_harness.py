@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from dflash import harness
-
-from .conftest import PAYLOADS
+from tests.payloads.conftest import PAYLOADS
 
 
 def imports(path: Path) -> set[Path]:

@@ -19,8 +19,7 @@ from dflash.data import prompts
 from dflash.errors import Refused
 from dflash.evaluation import memory
 from dflash.target.identity import identify
-
-from .conftest import PAYLOADS
+from tests.payloads.conftest import PAYLOADS
 
 Look = Callable[..., tuple[int, dict[str, Any]]]
 

@@ -12,8 +12,7 @@ from transformers import AutoTokenizer
 
 import regenerate
 from dflash.data import samples
-
-from .reference_server import ReferenceServer, serving
+from tests.payloads.reference_server import ReferenceServer, serving
 
 Regenerate = Callable[..., tuple[int, list[dict[str, Any]]]]
 

@@ -1,7 +1,7 @@
 """Loading a drafter from whatever it was saved as, exactly or not at all; writing the published layout.
 
 Known: the published folder (config.json + safetensors), our `checkpoint.pt`, a bare `.pt` or `.safetensors`
-beside a config.json, and (untested) those of foreign_layouts.py. The key set and every shape must match;
+beside a config.json, and (untested) those of foreign_formats.py. The key set and every shape must match;
 nothing is loaded "non-strict".
 """
 

@@ -12,8 +12,8 @@ from typing import Any, Dict, List, NamedTuple
 
 BASE = 450 << 20  # interpreter, torch and transformers after import, measured
 SIZES = {"float32": 4, "bfloat16": 2, "float16": 2}
-LOGIT_BYTES = 256 << 20  # most that the evaluator holds of raw logits (evaluate.py)
-ROWS_AT_ONCE = 128  # rows of target logits at once (vocabulary.py)
+LOGIT_BYTES = 256 << 20  # most that the evaluator holds of raw logits (evaluation/evaluator.py)
+ROWS_AT_ONCE = 128  # rows of target logits at once (target/embeddings.py)
 
 
 class Shape(NamedTuple):

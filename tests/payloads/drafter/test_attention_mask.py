@@ -61,7 +61,7 @@ def test_the_masks_are_those_of_the_definition(
     # Two samples: what one needs of the context, the other's blocks must still not see.
     anchors = torch.tensor([[a for a, _ in blocks], [21 - a for a, _ in blocks]])
     valid = torch.tensor([[v for _, v in blocks], [not v for _, v in blocks]])
-    with patch("visibility.CALL", call):
+    with patch("dflash.drafter.attention_mask.CALL", call):
         groups = group(anchors, size, 21, valid=valid, window=window, blocks_at_once=at_once)
     assert [g.rows.start for g in groups[1:]] == [g.rows.stop for g in groups[:-1]]
     got = laid_out(groups, 2, len(blocks) * size, 21)

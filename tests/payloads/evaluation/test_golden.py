@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 import check_golden
 from dflash.evaluation.metrics import rank_exactly
+from tests.payloads.conftest import DATA, PAYLOADS
 
-from .conftest import DATA, PAYLOADS
 from .test_metrics import best_prefixes, blocks
 
 

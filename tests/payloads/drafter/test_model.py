@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config, Qwen3Config
 
-from .plain_drafter import PlainDrafter, best, chain, tree
+from tests.payloads.plain_drafter import PlainDrafter, best, chain, tree
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 LAYERS = 6  # of the target
@@ -25,7 +25,9 @@ LAYERS = 6  # of the target
 @pytest.fixture(scope="module")
 def plugin() -> ModuleType:
     """The payload as check_parity.py sees it."""
-    spec = importlib.util.spec_from_file_location("parity_plugin", Path(__file__).parent / "parity_plugin.py")
+    spec = importlib.util.spec_from_file_location(
+        "parity_plugin", Path(__file__).parents[1] / "parity_plugin.py"
+    )
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -17,8 +17,7 @@ import torch
 from dflash import events, files
 from dflash.drafter import checkpoint
 from dflash.errors import Refused
-
-from .conftest import PAYLOADS
+from tests.payloads.conftest import PAYLOADS
 
 
 def ended(fault: BaseException, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, Any], str]:
@@ -74,13 +73,13 @@ def test_a_fault_of_the_program_is_an_event_too_and_shows_where(capsys: pytest.C
 
 SPEAKS = """
 import sys; sys.path.insert(0, sys.argv[1])
-import progress
+from dflash import events
 def work():
     for done in range(20000):
-        progress.emit("progress", done=done, text="caf\\u00e9 \\u2028")
+        events.emit("progress", done=done, text="caf\\u00e9 \\u2028")
     open(sys.argv[2], "w").write("whole")
     return 0
-raise SystemExit(progress.guarded(work))
+raise SystemExit(events.guarded(work))
 """
 
 
@@ -120,12 +119,14 @@ def fill(limit: int) -> None:
 
 SAVES = """
 import sys, pathlib; sys.path.insert(0, sys.argv[1])
-import torch, checkpoint, progress
+import torch
+from dflash import events
+from dflash.drafter import checkpoint
 file = pathlib.Path(sys.argv[2])
 def work():
     checkpoint.write(file, {"step": 2, "weights": torch.zeros(100_000)})
     return 0
-raise SystemExit(progress.guarded(work))
+raise SystemExit(events.guarded(work))
 """
 
 

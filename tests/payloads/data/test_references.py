@@ -12,8 +12,7 @@ from transformers import AutoTokenizer
 
 import eval_drafter
 from dflash.data.api_client import Api, Unanswered
-
-from .reference_server import ReferenceServer, serving
+from tests.payloads.reference_server import ReferenceServer, serving
 
 Eval = Callable[..., tuple[int, list[dict[str, Any]], dict[str, Any]]]
 

@@ -17,8 +17,7 @@ import train_drafter
 from dflash.drafter import checkpoint
 from dflash.features import stored, workers
 from dflash.training.stop_requests import Stopping
-
-from .conftest import PAYLOADS
+from tests.payloads.conftest import PAYLOADS
 
 TINY = [
     "--recipe",

@@ -84,7 +84,7 @@ def test_a_result_adds_up(evaluate: Eval, tmp_path: Path) -> None:
     assert document["isolation"]["visible_devices"] == ""
     assert document["isolation"]["cuda_available"] is False
     assert set(document["coverage"]["by_domain"]) == {"code", "prose"}
-    assert "drafter.py" in document["provenance"]["harness"]
+    assert "dflash/drafter/model.py" in document["provenance"]["harness"]
 
 
 def test_a_quick_sample_lies_in_the_full_one(evaluate: Eval, tmp_path: Path) -> None:

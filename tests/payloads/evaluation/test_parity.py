@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import DATA
+from tests.payloads.conftest import DATA
 
-PLUGIN = Path(__file__).parent / "parity_plugin.py"
+PLUGIN = Path(__file__).parents[1] / "parity_plugin.py"
 
 
 def check(fixture: Path, *more: str) -> subprocess.CompletedProcess[str]:

@@ -16,8 +16,7 @@ import torch
 import train_drafter
 from dflash.drafter import checkpoint
 from dflash.training.stop_requests import Stopping
-
-from .conftest import PAYLOADS
+from tests.payloads.conftest import PAYLOADS
 
 TINY = ["--recipe", "tiny", "--threads", "1", "--batch", "2", "--anchors", "4"]
 Train = Callable[..., list[dict[str, Any]]]
