@@ -74,6 +74,7 @@ class Scene:
     def idle(self) -> dict[str, list[list[str]]]:
         """Return what runs on each host when hostkit does nothing."""
         self.fleet.settle()
+        until(lambda: "hostkit-hop" not in str(self.processes()), "the end of what watches a hop")
         return self.processes()
 
     def processes(self) -> dict[str, list[list[str]]]:
