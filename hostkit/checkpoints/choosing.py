@@ -8,6 +8,7 @@ from hostkit.checkpoints.models import Candidate, Value
 from hostkit.errors import DataError, UsageError
 
 CHOSEN = "chosen"
+NEAREST = 5  # steps that are named where the one that was asked for is not there
 
 
 class Ranked(Value):
@@ -96,5 +97,7 @@ def choose_step(candidates: Iterable[Candidate], step: int) -> Candidate:
             return one
     if mine:
         raise DataError(f"step {step} is incomplete: {mine[-1].reason}", where=mine[-1].path)
-    there = ", ".join(str(one.step) for one in found) or "none"
-    raise UsageError(f"no checkpoint of step {step}", hint=f"steps there: {there}")
+    nearest = sorted(sorted({one.step for one in found}, key=lambda other: abs(other - step))[:NEAREST])
+    steps = ", ".join(map(str, nearest)) or "none"
+    more = f" ({len(found)} in all: `hostkit checkpoints`)" if len(found) > NEAREST else ""
+    raise UsageError(f"no checkpoint of step {step}", hint=f"nearest steps: {steps}{more}")

@@ -24,7 +24,7 @@ class Retention(Value):
     @property
     def words(self) -> str:
         """Say it in a few words."""
-        more = f" and every {self.keep_every:,}th step" if self.keep_every else ""
+        more = f" and every {self.keep_every}th step" if self.keep_every else ""
         return f"the newest {self.keep}{more} ({self.evidence})"
 
 

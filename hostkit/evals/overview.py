@@ -53,6 +53,7 @@ class Overview(BaseModel):
     host: str
     verdict: str
     live_step: int | None
+    declared: bool = True  # that the inventory says where the run saves
     note: str | None
     rows: tuple[Row, ...]
     retention: Retention | None
@@ -112,6 +113,7 @@ def overview(
         host=status.host.name,
         verdict=status.verdict,
         live_step=status.step.live,
+        declared=saved is not None,
         note=choice.note,
         rows=tuple(
             Row(

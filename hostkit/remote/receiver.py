@@ -25,7 +25,7 @@ from transfer.staging_dir import MANIFEST, Claim, Place, RefusedError, room
 def prepare(place: Place, request: dict[str, Any]) -> dict[str, Any]:
     """Look at everything that a plan needs to know. Writes nothing."""
     going = []
-    if "keep" in request:
+    if request.get("keep") is not None:
         of = (place.folder, place.name, request["run"], request["keep"], request.get("state"))
         going = retention.going(*of)
     return {
@@ -43,8 +43,7 @@ def copied(copy: Callable[..., dict[str, Any]], place: Place, request: dict[str,
     """Copy and prove, as the only one. Nothing is at the final name yet."""
     priority.take()
     with Claim(place) as claim:
-        receive.ready(place, request)
-        return copy(place, request, claim)
+        return receive.copied(place, request, claim, lambda: copy(place, request, claim))
 
 
 def receive_stdin(request: dict[str, Any]) -> None:
@@ -55,13 +54,19 @@ def receive_stdin(request: dict[str, Any]) -> None:
 
 
 def publish(place: Place, request: dict[str, Any]) -> dict[str, Any]:
-    """Give it its final name, with its manifest, if it is still what was proven; then let older ones go."""
+    """Give it its final name, with its manifest, if it is still what was proven; then remove older ones.
+
+    `keep`: how many staged checkpoints of the run stay; None: all.
+    """
     manifest = request["manifest"]
-    with Claim(place):
-        for one in manifest["files"]:
-            look = os.lstat(os.path.join(place.partial, one["name"]))
-            if (look.st_size, look.st_mtime_ns, look.st_ino) != (one["size"], one["mtime_ns"], one["inode"]):
-                raise RefusedError("damaged", "%s changed after it was proven" % one["name"])
+    with Claim(place) as claim:
+        changed = receive.changed(place.partial, manifest["files"])
+        if changed is not None:
+            published = place.manifest()  # by another command, which had the same copy
+            if published is not None and receive.changed(place.final, manifest["files"]) is None:
+                claim.finish()
+                return {"path": place.final, "removed": [], "manifest": published}
+            raise RefusedError("damaged", "%s after it was proven" % changed)
         manifest["staged_at"] = time.time()
         path = os.path.join(place.partial, MANIFEST)
         with open(path, "w", encoding="utf-8") as file:
@@ -72,9 +77,11 @@ def publish(place: Place, request: dict[str, Any]) -> dict[str, Any]:
             _put_aside(place, request.get("state"))
         os.rename(place.partial, place.final)
         verify.flush(place.folder)
-        removed = retention.prune(
-            place.folder, place.name, str(manifest["run"]), request["keep"], request.get("state")
-        )
+        claim.finish()
+        removed: list[str] = []
+        if request["keep"] is not None:
+            run, keep = str(manifest["run"]), request["keep"]
+            removed = retention.prune(place.folder, place.name, run, keep, request.get("state"))
     return {"path": place.final, "removed": removed, "manifest": manifest}
 
 
@@ -94,7 +101,7 @@ def prove(place: Place) -> dict[str, Any]:
     priority.take()
     reason = _disproof(place, manifest)
     if reason is not None:
-        return {"proven": False, "reason": reason}
+        return {"proven": False, "reason": reason, "staged_at": manifest.get("staged_at")}
     return {"proven": True, "reason": None, "manifest": manifest}
 
 
@@ -114,8 +121,9 @@ def _disproof(place: Place, manifest: dict[str, Any]) -> str | None:
 
 def discard(place: Place) -> dict[str, Any]:
     """Throw a partial copy away."""
-    with Claim(place):
+    with Claim(place) as claim:
         shutil.rmtree(place.partial, ignore_errors=True)
+        claim.finish()
     return {"discarded": True}
 
 

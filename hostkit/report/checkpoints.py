@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from hostkit.formatting import age as age_words
 from hostkit.formatting import size
 from hostkit.sanitize import one_line
-from hostkit.staging.plan import KEEP
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,13 +23,15 @@ def show_overview(console: Console, seen: Overview) -> None:
     """Print every checkpoint, newest first, what was decided about it, and what is known beside."""
     from rich.text import Text
 
-    at = f", live step {seen.live_step:,}" if seen.live_step is not None else ", live step not known"
+    at = f", live step {seen.live_step}" if seen.live_step is not None else ", live step unknown"
     count = len(seen.rows)
     head = f"{seen.run} on {seen.host}{at}: {count} checkpoint{'s' if count != 1 else ''}"
     console.print(Text(head, style="bold"))
     if not count:
         console.print(
-            "nothing there fits the run's `checkpoints:` in the inventory (its root and its pattern)"
+            "no file there matches `root` and `pattern` of the run's `checkpoints:` in the inventory"
+            if seen.declared
+            else f"the inventory does not say where {seen.run} saves: declare `checkpoints:` with a `root` for it"
         )
     _rows(console, seen)
     if seen.note:
@@ -74,8 +75,8 @@ def _rows(console: Console, seen: Overview) -> None:
 def _cells(row: Row) -> tuple[str, ...]:
     one = row.candidate
     return (
-        f"{one.step:,}",
-        f"{row.step_inside:,}" if row.step_inside is not None else "",
+        str(one.step),
+        str(row.step_inside) if row.step_inside is not None else "",
         size(one.size) if one.size is not None else "?",
         size(row.weights_bytes) if row.weights_bytes is not None else "",
         age_words(row.age) if row.age is not None else "?",
@@ -94,7 +95,7 @@ def _line(texts: Sequence[str], widths: Sequence[int]) -> str:
 
 def _told(row: Row) -> str:
     more = ["best evaluated"] if row.best else []
-    more += ["goes at the next save"] if row.next_to_go else []
+    more += ["next deleted"] if row.next_to_go else []
     return "; ".join([one_line(row.why), *more])
 
 
@@ -111,7 +112,7 @@ def _attempts(seen: Overview) -> list[str]:
     """Say once what each attempt is told by, with its steps."""
     steps: dict[tuple[str, str], list[str]] = {}
     for row in seen.rows:
-        steps.setdefault((row.attempt.word, row.attempt.evidence), []).append(f"{row.candidate.step:,}")
+        steps.setdefault((row.attempt.word, row.attempt.evidence), []).append(str(row.candidate.step))
     return [
         f"{word.replace('-', ' ')} ({', '.join(of[:6])}{' …' if len(of) > 6 else ''}): {evidence}"
         for (word, evidence), of in steps.items()
@@ -121,9 +122,9 @@ def _attempts(seen: Overview) -> list[str]:
 def _retention(seen: Overview) -> list[str]:
     if seen.retention is None:
         return []
-    going = [f"{row.candidate.step:,}" for row in seen.rows if row.next_to_go]
-    when = f"at the next save ({seen.next_save:,})" if seen.next_save is not None else "at the next save"
-    return [f"the trainer keeps {seen.retention.words}; {when} goes: {', '.join(going) or 'nothing'}"]
+    going = [str(row.candidate.step) for row in seen.rows if row.next_to_go]
+    when = f"at the next save ({seen.next_save})" if seen.next_save is not None else "at the next save"
+    return [f"the trainer keeps {seen.retention.words}; it deletes {', '.join(going) or 'nothing'} {when}"]
 
 
 def _best(seen: Overview) -> list[str]:
@@ -152,10 +153,10 @@ def show_plan(console: Console, plan: StagePlan, expected: Expected) -> None:
     ]
     if plan.going and not plan.staged:
         rows.append(
-            ("removes", f"{plan.destination}: {', '.join(plan.going)} (the newest {KEEP} staged stay)")
+            ("removes", f"{plan.destination}: {', '.join(plan.going)} (the newest {plan.keep} staged stay)")
         )
     if plan.holder:
-        rows.append(("busy", "another command copies it now; this one would wait for it"))
+        rows.append(("busy", "another command is copying it; this one would wait"))
     for label, text in rows:
         console.print(Text.assemble((f"{label:>11} ", "dim"), one_line(text)), soft_wrap=True)
     for error in plan.obstacles():
@@ -165,8 +166,8 @@ def show_plan(console: Console, plan: StagePlan, expected: Expected) -> None:
 
 def _bytes(plan: StagePlan) -> str:
     if plan.staged:
-        return "none: it is staged already, and would be proven again"
-    return f"{plan.need:,} to come" + (f", {size(plan.arrived)} there already" if plan.arrived else "")
+        return "none: already staged; it would be verified again"
+    return f"{plan.need:,} bytes pending" + (f", {size(plan.arrived)} copied before" if plan.arrived else "")
 
 
 def _route(plan: StagePlan) -> str:
@@ -184,24 +185,17 @@ def show_staged(console: Console, staged: Staged) -> None:
     """Print where the checkpoint is, and what proves it."""
     from rich.text import Text
 
-    how = (
-        "was staged already, and proven again" if staged.reused else f"staged in {age_words(staged.seconds)}"
-    )
+    how = "was already staged; verified again" if staged.reused else f"staged in {age_words(staged.seconds)}"
     console.print(
         Text(f"step {staged.step} {how}: {staged.host}:{one_line(staged.path)}", style="bold"), soft_wrap=True
     )
     proof = f"{staged.crc_proven} record CRCs proven" if staged.crc_proven else "no CRCs in this format"
     if staged.crc_unrecorded:
         proof += f", {staged.crc_unrecorded} records have none recorded"
-    resumed = f", went on at byte {staged.resumed_at:,}" if staged.resumed_at else ""
+    resumed = f", resumed at byte {staged.resumed_at:,}" if staged.resumed_at else ""
     console.print(
         Text(f"{size(staged.bytes)}{resumed}; {proof}; sha256 {staged.sha256}", style="dim"), soft_wrap=True
     )
     for path in staged.removed:
-        why = (
-            "a copy that was cut long ago" if "/.staging/" in path else f"since the newest {KEEP} staged stay"
-        )
-        console.print(
-            Text(f"removed, {why}: {one_line(path)}", style="dim"),
-            soft_wrap=True,
-        )
+        what = "an abandoned copy" if "/.staging/" in path else "an older staged checkpoint"
+        console.print(Text(f"removed {what}: {one_line(path)}", style="dim"), soft_wrap=True)

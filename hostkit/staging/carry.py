@@ -18,23 +18,25 @@ from hostkit.transport.programs.run import run_program
 LEAST = 16 << 10  # bytes that the slowest sender gives at once (page_cache): silent as long as they take
 
 
-def carry(connections: Connections, inventory: Inventory, plan: StagePlan) -> dict[str, Any]:
+def carry(
+    connections: Connections, inventory: Inventory, plan: StagePlan, disproved: float | None
+) -> dict[str, Any]:
     """Run the copy; return the receiver's reply. The carrier listens: it ends with this command."""
     pushed = plan.by == "push"
     transport = connections.transport(plan.source) if pushed else connections.machine()
     python = inventory.hosts[plan.source].python if pushed else sys.executable
-    reply = run_program(transport, python, "bridge", _request(inventory, plan), listen=True)
+    reply = run_program(transport, python, "bridge", _request(inventory, plan, disproved), listen=True)
     if reply.get("failed"):
         raise _lost(plan, reply)
     return reply
 
 
-def _request(inventory: Inventory, plan: StagePlan) -> dict[str, Any]:
+def _request(inventory: Inventory, plan: StagePlan, disproved: float | None) -> dict[str, Any]:
     line = marker()
     state = inventory.hosts[plan.destination].state
     silence = max(SILENCE, 3 * LEAST / plan.rate) if plan.rate else SILENCE
     asked = wanted(plan) | {"folder": plan.folder, "name": plan.name, "state": state}
-    asked |= {"marker": line, "silence": silence, "rsync": plan.carried == "rsync"}
+    asked |= {"disproved": disproved, "marker": line, "silence": silence, "rsync": plan.carried == "rsync"}
     request: dict[str, Any] = {
         "marker": line,
         "low_priority": plan.by == "push",  # beside the run

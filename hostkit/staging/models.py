@@ -22,6 +22,7 @@ class StagePlan(Value):
     source_path: str
     destination: str
     folder: str
+    keep: int | None = None  # how many staged checkpoints of the run stay; None: all
     name: str
     entry: str  # the checkpoint's path below its staged folder; "." where that folder is the checkpoint
     format: str | None
@@ -83,10 +84,11 @@ class StagePlan(Value):
             found.append(UnreachableError(self.unreached, hop=self.source, where=self.destination, hint=hint))
         free, reserve = int(self.room.get("free", 0)), int(self.room.get("reserve", 0))
         where = f"{self.destination}:{self.folder}"
+        amounts = f"{size(self.need)} to copy, {size(free)} free, of which {size(reserve)} stay free"
         if self.need and self.need + reserve > free:
             found.append(
                 CannotCreateError(
-                    f"not enough space: {self.need} bytes to come, {free} free, of which {reserve} stay free",
+                    f"not enough space: {amounts}",
                     where=where,
                     hint="free space there, or stage to another folder or host",
                 )

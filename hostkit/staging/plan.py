@@ -33,7 +33,7 @@ def plan_stage(
     contents: Contents | None = None,
     method: Method = "auto",
     rate: int | None = None,
-    keep: int = KEEP,
+    keep: int | None = KEEP,
     by: By = "auto",
     way: Future[Way] | None = None,
 ) -> StagePlan:
@@ -92,6 +92,7 @@ def plan_stage(
         source_path=candidate.path,
         destination=dest_host,
         folder=dest_dir,
+        keep=keep,
         name=name,
         entry=posixpath.basename(candidate.path) if whole else ".",
         format=contents.format,

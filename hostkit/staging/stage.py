@@ -16,6 +16,7 @@ from pydantic import Field
 
 from hostkit.checkpoints.models import Candidate, Value
 from hostkit.errors import BusyError, CannotCreateError, DataError, HostkitError
+from hostkit.formatting import size
 from hostkit.inventory.models import Inventory
 from hostkit.staging.carry import carry
 from hostkit.staging.inspect import look
@@ -66,7 +67,7 @@ def stage(
     progress: Progress | None = None,
     plan: StagePlan | None = None,
     method: Method = "auto",
-    keep: int = KEEP,
+    keep: int | None = KEEP,
     by: By = "auto",
     poll: float = POLL,
 ) -> Staged:
@@ -78,7 +79,7 @@ def stage(
     plan = plan or plan_stage(
         connections, inventory, run, candidate, dest_host, dest_dir, method=method, keep=keep, by=by
     )
-    return _Staging(connections, inventory, plan, progress or _silent, keep, poll).go(began)
+    return _Staging(connections, inventory, plan, progress or _silent, poll).go(began)
 
 
 def _silent(_phase: str, _done: int, _total: int) -> None:
@@ -92,16 +93,15 @@ class _Staging:
         inventory: Inventory,
         plan: StagePlan,
         progress: Progress,
-        keep: int,
         poll: float,
     ) -> None:
         self.connections = connections
         self.inventory = inventory
         self.plan = plan
         self.progress = progress
-        self.keep = keep
         self.poll = poll
         self.tries = 0
+        self.disproved: float | None = None  # when what did not prove was staged: it may be replaced
 
     def go(self, began: float) -> Staged:
         plan = self.plan
@@ -112,6 +112,9 @@ class _Staging:
             reply = self._receive()
             if reply.get("refused") == "busy":
                 self._wait()  # another command copies the very same: what it brings is ours too
+                found = self._staged_already(began)
+                continue
+            if reply.get("refused") == "published":
                 found = self._staged_already(began)
                 continue
             resumed = reply.get("resumed_at", 0)
@@ -144,6 +147,7 @@ class _Staging:
         self.progress("prove", self.plan.bytes, self.plan.bytes)
         reply = self._receiver("prove", retry=True)
         if not reply.get("proven"):
+            self.disproved = reply.get("staged_at")
             return None
         return self._result(reply["manifest"], began, reused=True)
 
@@ -159,10 +163,10 @@ class _Staging:
             teller.start()
         try:
             if self.plan.by != "pull":
-                return carry(self.connections, self.inventory, self.plan)
+                return carry(self.connections, self.inventory, self.plan, self.disproved)
             self.connections.close_multiplexer(self.plan.source)  # the copy has its own way there
             op, request = pull_request(self.plan)
-            return self._receiver(op, listen=True, **request)
+            return self._receiver(op, listen=True, disproved=self.disproved, **request)
         finally:
             over.set()
 
@@ -203,10 +207,15 @@ class _Staging:
         plan = self.plan
         where = f"{plan.destination}:{plan.folder}"
         if reply.get("refused") == "space":
+            amounts = [
+                f"{size(reply[key])} {word}"
+                for key, word in (("need", "to copy"), ("free", "free"))
+                if key in reply
+            ]
             raise CannotCreateError(
-                f"{reply['what']}: {reply.get('need', 'some')} bytes to come, {reply.get('free', 'too few')} free",
+                ": ".join([str(reply["what"]), *([", ".join(amounts)] if amounts else [])]),
                 where=where,
-                hint="disk full; what has come so far stays, and the same command goes on with it",
+                hint="disk full: free space there, then run the same command to resume",
             )
         if reply.get("refused"):
             raise CannotCreateError(str(reply["what"]), where=where)
@@ -266,13 +275,12 @@ class _Staging:
         if plan.selection is not None:
             manifest |= {key: plan.selection[key] for key in ("kept", "dropped", "wanted_bytes")}
             manifest["source_gone"] = bool(came["trailer"].get("replaced"))  # read to its end all the same
-        reply = self._receiver("publish", manifest=manifest, keep=self.keep)
-        if reply.get("refused") == "busy":
+        reply = self._receiver("publish", manifest=manifest, keep=plan.keep)
+        while (
+            reply.get("refused") == "busy"
+        ):  # another command with the same plan; what is proven stays as it is
             self._wait()
-            found = self._staged_already(began)
-            if found is not None:
-                return found
-            raise BusyError("another command took the copy over", where=plan.destination, hint="try again")
+            reply = self._receiver("publish", manifest=manifest, keep=plan.keep)
         if reply.get("refused"):
             raise DataError(str(reply["what"]), where=f"{plan.destination}:{plan.folder}")
         return self._result(reply["manifest"], began, removed=tuple(reply["removed"]), resumed_at=resumed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,8 @@ GOING = "a running copy will finish, an interrupted one cannot resume"
         "full": "the whole checkpoint by rsync (default: only what an evaluation needs, where that saves bytes)",
         "by": "which host starts the copy: pull (the destination), push (the source), relay (through this machine), "
         "auto (default: pull, else push, by what works; never relay)",
+        "keep": "remove older staged checkpoints of the run beyond the newest N there (default: 3 in the evaluation's "
+        "folder; with --folder none)",
         "rate": "bytes a second at most, such as 50MB (default: as fast as idle priority gives)",
     },
     positional=("run",),
@@ -48,6 +51,7 @@ def stage(
     folder: str | None = None,
     full: bool = False,
     by: str = "auto",
+    keep: str | None = None,
     rate: str | None = None,
 ) -> Outcome:
     """Copy a checkpoint to where it is read: verified at the destination, then renamed into place.
@@ -55,6 +59,7 @@ def stage(
     Run the same command to resume an interrupted copy; a checkpoint that is staged already is verified again.
     """
     number, limit, carrier = None if step is None else _step(step), _rate(rate), _by(by)
+    staged_kept = _keep(keep, named=folder is not None)
     run, host, where = _destination(session, run, eval, to, folder)
     source = session.inventory.runs[run].host
     session.connections.preconnect(source, host)
@@ -80,6 +85,7 @@ def stage(
         dest_dir=where,
         method="full" if full else "auto",
         rate=limit,
+        keep=staged_kept,
         by=carrier,
         way=way,
     )
@@ -162,8 +168,21 @@ def _of_a_whole_one(
 def _step(text: str) -> int:
     from hostkit.errors import UsageError
 
-    if not text.isascii() or not text.isdigit() or len(text) > 18:
+    digits = text.replace(",", "") if re.fullmatch(r"[0-9]{1,3}(,[0-9]{3})+", text) else text
+    if not digits.isascii() or not digits.isdigit() or len(digits) > 18:
         raise UsageError(f"--step {text}: a step is a number, such as 4000")
+    return int(digits)
+
+
+def _keep(text: str | None, *, named: bool) -> int | None:
+    """Return how many staged checkpoints stay; None: all, as in a folder that somebody named."""
+    from hostkit.errors import UsageError
+    from hostkit.staging.plan import KEEP
+
+    if text is None:
+        return None if named else KEEP
+    if not text.isascii() or not text.isdigit() or len(text) > 9 or int(text) < 1:
+        raise UsageError(f"--keep {text}: a number of checkpoints, 1 or more")
     return int(text)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import errno
+import hashlib
 import json
 import os
 import select
@@ -23,6 +24,50 @@ from transfer import protocol, receive_files, receive_subset, verify_files
 from transfer.staging_dir import Claim, Place, RefusedError, need_room
 
 HERE_EVERY = 2.0  # seconds between two signs of life to a carrier
+
+
+def copied(
+    place: Place, request: dict[str, Any], claim: Claim, copy: Callable[[], dict[str, Any]]
+) -> dict[str, Any]:
+    """Have it copied and proven, unless another command did so a moment ago: what is proven is not touched again.
+
+    The claim is free between a copy and its final name, while the source is compared. Until then the lock's note
+    says what proves the copy.
+    """
+    manifest = place.manifest()
+    if manifest is not None and manifest.get("staged_at") != request.get("disproved"):
+        raise RefusedError("published", "another command has staged it")
+    wanted = [request.get(key) for key in ("files", "format", "entry", "plan")]
+    of = hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()
+    before = claim.copied
+    if (
+        isinstance(before, dict)
+        and before.get("of") == of
+        and changed(place.partial, before["reply"]["proofs"]) is None
+    ):
+        claim.note(before)
+        return dict(before["reply"])
+    ready(place, request)
+    reply = copy()
+    if "proofs" in reply:
+        claim.note({"of": of, "reply": reply})
+    return reply
+
+
+def changed(folder: str, proofs: list[dict[str, Any]]) -> str | None:
+    """Return which of the proven files is no longer the one that was proven, by size, mtime and inode."""
+    for proof in proofs:
+        try:
+            stat = os.lstat(os.path.join(folder, proof["name"]))
+        except OSError:
+            return "%s vanished" % proof["name"]
+        if (stat.st_size, stat.st_mtime_ns, stat.st_ino) != (
+            proof["size"],
+            proof["mtime_ns"],
+            proof["inode"],
+        ):
+            return "%s changed" % proof["name"]
+    return None
 
 
 def receive(place: Place, request: dict[str, Any], claim: Claim) -> dict[str, Any]:
@@ -110,8 +155,8 @@ def receive_stdin(request: dict[str, Any]) -> None:
     try:
         place = Place(request["folder"], request["name"])
         with Claim(place) as claim:
-            ready(place, request)
-            reply = (_served if request.get("rsync") else _carried)(place, request, claim, carrier)
+            copy = _served if request.get("rsync") else _carried
+            reply = copied(place, request, claim, lambda: copy(place, request, claim, carrier))
     except RefusedError as why:
         reply = dict(why.more, refused=why.code, what=str(why))
     except OSError as error:

@@ -14,6 +14,7 @@ import time
 from typing import Any
 
 from checkpoint import completeness
+from jobs import folder as job_folder
 from transfer.staging_dir import Claim, Place, RefusedError
 
 ABANDONED = 86400.0  # seconds after which nobody goes on with a copy that was cut, once another one of the run is there
@@ -32,7 +33,9 @@ def prune(folder: str, newest: str, run: str, keep: int, state: str | None) -> l
             continue  # immutable, mounted, somebody else's: what was staged now is there all the same
         shutil.rmtree(aside, ignore_errors=True)
         removed.append(path)
-    return removed + _abandoned(folder, run, state)
+    removed += _abandoned(folder, run, state)
+    _remove_locks(folder, run)
+    return removed
 
 
 def _abandoned(folder: str, run: str, state: str | None) -> list[str]:
@@ -55,6 +58,25 @@ def _abandoned(folder: str, run: str, state: str | None) -> list[str]:
     return removed
 
 
+def _remove_locks(folder: str, run: str) -> None:
+    """Remove the run's locks that nobody holds, where nothing is on its way under their names."""
+    ours = re.compile(r"(%s-step[0-9]+-[0-9a-f]{8})[.]lock" % re.escape(run))
+    staging = os.path.join(folder, ".staging")
+    for name in os.listdir(staging) if os.path.isdir(staging) else []:
+        lock = ours.fullmatch(name)
+        if lock is None:
+            continue
+        place = Place(folder, lock[1])
+        try:
+            with Claim(place, tries=1) as claim:
+                if os.path.lexists(place.partial):
+                    claim.note(claim.copied)
+                else:
+                    claim.finish()
+        except (OSError, RefusedError):
+            continue  # held: somebody copies
+
+
 def _written(path: str) -> float:
     """Return when the folder, or a file in it, was written last."""
     return max(os.lstat(one).st_mtime for one in (path, *completeness.payload(path)))
@@ -69,7 +91,8 @@ def going(folder: str, newest: str, run: str, keep: int, state: str | None) -> l
                 manifest = json.load(file)
             mine = manifest.get("run") == run and manifest.get("schema", "").startswith("hostkit.staged/")
             if mine and name != newest:
-                older.append((float(manifest["staged_at"]), os.path.join(folder, name)))
+                order = (int(manifest["step"]), float(manifest["staged_at"]))
+                older.append((order, os.path.join(folder, name)))
         except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             continue  # not one of ours: not ours to remove
     beyond = sorted(older, reverse=True)[max(1, keep) - 1 :]
@@ -115,7 +138,7 @@ def _link(path: str) -> str:
 
 def _jobs(path: str, state: str | None) -> list[str]:
     """Return the unfinished jobs whose spec names the path."""
-    base = state or os.path.join(os.path.expanduser("~"), ".local", "state", "hostkit")
+    base = job_folder.state_folder(state)
     found = []
     for spec in glob.glob(os.path.join(glob.escape(base), "jobs", "*", "spec.json")):
         try:
@@ -123,7 +146,7 @@ def _jobs(path: str, state: str | None) -> list[str]:
                 named = _names(json.load(file), path)
         except (OSError, ValueError, RecursionError):
             continue
-        if named and not _ended(os.path.join(os.path.dirname(spec), "status.json")):
+        if named and not _ended(os.path.dirname(spec)):
             found.append(os.path.basename(os.path.dirname(spec)))
     return found
 
@@ -136,9 +159,10 @@ def _names(value: Any, path: str) -> bool:
     return isinstance(value, list) and any(_names(one, path) for one in value)
 
 
-def _ended(status: str) -> bool:
+def _ended(folder: str) -> bool:
+    """Whether the job is over, by its status or, where a kill or a reboot left none, by its recorded identity."""
     try:
-        with open(status, encoding="utf-8") as file:
-            return json.load(file).get("state") not in (None, "running", "starting", "unknown")
-    except (OSError, ValueError, AttributeError, TypeError, RecursionError):
+        state = job_folder.state(folder)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, job_folder.JobRefused):
         return False
+    return state["state"] in job_folder.TERMINAL_STATES and not state.get("survivors")

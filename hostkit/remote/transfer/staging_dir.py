@@ -4,7 +4,8 @@ Travels to hosts: standard library only, Python 3.8 or newer.
 
     <folder>/<name>/                 a staged checkpoint: its files, and manifest.json; by rename, so whole or absent
     <folder>/.staging/<name>/        one on its way
-    <folder>/.staging/<name>.lock    held (flock) by the process that copies, and by what it started for that
+    <folder>/.staging/<name>.lock    held (flock) by the process that copies, and by what it started for that; says
+                                     what proves a finished copy until that has its final name, and goes then
 """
 
 from __future__ import annotations
@@ -78,7 +79,9 @@ class Place:
                     fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
                     return None
                 except OSError:
-                    return dict(json.loads(file.read() or b"{}"), held=True)
+                    note = dict(json.loads(file.read() or b"{}"), held=True)
+                    note.pop("copied", None)
+                    return note
         except (ValueError, TypeError, RecursionError):  # not what we write
             return {"held": True}
         except OSError:
@@ -107,35 +110,76 @@ def _size(path: str) -> int:
 
 
 class Claim:
-    """The lock on one place. A child that is given `number` holds it as well, also after our own death."""
+    """The lock on one place. A child that is given `number` holds it as well, also after our own death.
 
-    def __init__(self, place: Place) -> None:
+    `copied`: what an earlier holder noted of a copy that it finished; None where there is none.
+    """
+
+    def __init__(self, place: Place, tries: int = 20) -> None:
+        self._path = place.lock
+        self._finished = False
         try:
             os.makedirs(place.staging, mode=0o700, exist_ok=True)
-            self.number = os.open(place.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            self.number = self._open()
         except OSError as error:
             raise RefusedError(
                 "cannot-create", "%s: %s" % (error.filename or place.folder, error.strerror)
             ) from None
-        for attempt in range(20):
+        while not self._locked():
+            tries -= 1
+            if tries <= 0:
+                os.close(self.number)
+                raise RefusedError("busy", "another command is copying it", holder=place.holder() or {})
+            time.sleep(0.02)  # perhaps only somebody who looks whether it is free: that takes no time
+        self.copied = self._note().get("copied")
+        self.note(None)
+
+    def _open(self) -> int:
+        return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+
+    def _locked(self) -> bool:
+        """Take the lock, and make sure that the file still has its name: a holder who is done removes it."""
+        while True:
             try:
                 fcntl.flock(self.number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except OSError:  # perhaps only somebody who looks whether it is free: that takes no time
-                if attempt == 19:
-                    os.close(self.number)
-                    raise RefusedError(
-                        "busy", "another command is copying it", holder=place.holder() or {}
-                    ) from None
-                time.sleep(0.02)
-        note = json.dumps({"pid": os.getpid(), "since": time.time()}).encode()
+            except OSError:
+                return False
+            try:
+                if os.path.samestat(os.fstat(self.number), os.lstat(self._path)):
+                    return True
+            except FileNotFoundError:
+                pass
+            os.close(self.number)
+            self.number = self._open()
+
+    def _note(self) -> dict[str, Any]:
+        try:
+            note = json.loads(os.pread(self.number, os.fstat(self.number).st_size, 0) or b"{}")
+        except (ValueError, RecursionError):
+            return {}
+        return note if isinstance(note, dict) else {}
+
+    def note(self, copied: dict[str, Any] | None) -> None:
+        """Write who holds it, and what proves the copy once that is finished."""
+        document: dict[str, Any] = {"pid": os.getpid(), "since": time.time()}
+        if copied is not None:
+            document["copied"] = copied
         os.ftruncate(self.number, 0)
-        os.pwrite(self.number, note, 0)
+        os.pwrite(self.number, json.dumps(document).encode(), 0)
+
+    def finish(self) -> None:
+        """Remove the lock's file at the end of the claim: nothing is on its way under this name any more."""
+        self._finished = True
 
     def __enter__(self) -> Claim:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._finished:
+            try:
+                os.unlink(self._path)
+            except OSError:
+                pass  # it stays, as any lock that nobody holds
         os.close(self.number)
 
 

@@ -13,7 +13,7 @@ from hostkit.checkpoints import Candidate
 from hostkit.inventory.models import Inventory
 from hostkit.staging.inspect import list_checkpoints
 from hostkit.staging.method import Method
-from hostkit.staging.plan import plan_stage
+from hostkit.staging.plan import KEEP, plan_stage
 from hostkit.staging.stage import Staged, stage
 from hostkit.staging.transfer_route import By
 from hostkit.transport.connections import Connections
@@ -80,13 +80,14 @@ class Ground:
         method: Method = "full",
         rate: int | None = None,
         by: By = "auto",
+        keep: int | None = KEEP,
         **more: Any,
     ) -> Staged:
         inventory = self.inventory(pattern=pattern)
         with Connections(inventory) as connections:
             (one,) = [each for each in self.candidates(connections, pattern) if each.step == step]
             where = ("drafter", one, self.destination, str(self.staged))
-            plan = plan_stage(connections, inventory, *where, method=method, rate=rate, by=by)
+            plan = plan_stage(connections, inventory, *where, method=method, rate=rate, by=by, keep=keep)
             tell = lambda *told: self.told.append(told)  # noqa: E731
             return stage(connections, inventory, *where, plan=plan, progress=tell, **more)
 

@@ -79,8 +79,16 @@ def test_of_two_names_of_one_step_the_newer_file_is_taken() -> None:
     assert [ranked.why for ranked in choice.ranked] == ["chosen", "same step, older file"]
 
 
+def test_of_many_steps_only_the_nearest_are_named() -> None:
+    with pytest.raises(UsageError) as error:
+        choose_step([one(step) for step in range(100, 6001, 100)], 999_999)
+    assert (
+        error.value.hint == "nearest steps: 5600, 5700, 5800, 5900, 6000 (60 in all: `hostkit checkpoints`)"
+    )
+
+
 def test_a_step_that_is_asked_for_must_be_there_and_whole() -> None:
-    with pytest.raises(UsageError, match=r"no checkpoint of step 3.*steps there: 1, 2"):
+    with pytest.raises(UsageError, match=r"no checkpoint of step 3.*nearest steps: 1, 2"):
         choose_step([one(1), one(2)], 3)
     with pytest.raises(DataError, match="step 2 is incomplete: truncated archive"):
         choose_step([one(1), one(2, complete=False, reason="truncated archive")], 2)

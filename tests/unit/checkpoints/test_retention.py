@@ -83,4 +83,4 @@ def test_what_is_declared_comes_first_then_the_bundled_trainers_argv_and_nothing
 
 
 def test_the_words_say_what_it_rests_on() -> None:
-    assert rule(3, 1000).words == "the newest 3 and every 1,000th step (declared in the inventory)"
+    assert rule(3, 1000).words == "the newest 3 and every 1000th step (declared in the inventory)"

@@ -90,11 +90,11 @@ def test_at_any_width_every_fact_is_there_and_no_line_is_wider(width: int) -> No
     text = shown(seen(), width)
     flat = " ".join(text.split())
     for fact in (
-        "8,000", "6,000", "4,000", "1,999", "3.8 GiB", "555.0 MiB", "2 h 5 min", "resumed from", "earlier",
-        "incomplete: truncated archive: no end record", "best evaluated", "goes at the next save",
+        "8000", "6000", "4000", "1999", "3.8 GiB", "555.0 MiB", "2 h 5 min", "resumed from", "earlier",
+        "incomplete: truncated archive: no end record", "best evaluated", "next deleted",
         "its log says: resumed at step 4000", BEFORE,
-        "the trainer keeps the newest 3 and every 10,000th step (declared in the inventory)",
-        "at the next save (8,000) goes: 2,000",
+        "the trainer keeps the newest 3 and every 10000th step (declared in the inventory)",
+        "it deletes 2000 at the next save (8000)",
         "step 4000, accept_len 2.35 [2.10, 2.60], 10 of 10 prompts, 300 blocks of 16 (trained at 32)",
         "no significant difference from step 2000", "left out: step 1000",
     ):  # fmt: skip
@@ -112,11 +112,16 @@ def test_the_reason_stands_beside_the_row_where_there_is_room_and_below_it_where
     assert narrow[at + 1] == "    chosen"
 
 
+def test_a_run_without_declared_checkpoints_is_told_what_to_declare() -> None:
+    assert "declare `checkpoints:` with a `root`" in shown(seen(rows=(), declared=False), 100)
+    assert "matches `root` and `pattern`" in shown(seen(rows=()), 100)
+
+
 def test_nothing_is_said_of_retention_and_of_results_where_nothing_is_known() -> None:
     bare = shown(seen(retention=None, best=(), best_notes=(), rows=(row(6000, chosen=True),)), 100)
     assert "the trainer keeps" not in bare
     assert "best evaluated" not in bare
-    assert "goes at" not in bare
+    assert "deletes" not in bare
     none = shown(seen(evals=("drafter", "other"), best_notes=()), 100)
     assert "best evaluated (other): no result yet" in none
     assert "best evaluated (drafter): step 4000" in none
@@ -163,6 +168,7 @@ def test_a_staging_that_is_planned_names_what_it_would_remove() -> None:
         bytes=1,
         contents=Contents(path="/c/step_4.pt", complete=True),
         going=("/s/drafter-step1",),
+        keep=3,
         route=("ct129", "pve", "ct200"),
     )
     out = io.StringIO()

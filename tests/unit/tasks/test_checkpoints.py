@@ -203,6 +203,24 @@ def test_a_folder_with_doubled_slashes_is_the_one_that_is_meant(fleet: Fleet) ->
     assert planned["stage"]["folder"] == f"{fleet.folder}/there"
 
 
+def test_in_a_folder_that_was_named_nothing_is_removed_unless_keep_says_so(fleet: Fleet) -> None:
+    own = fleet.folder / "own"
+    stage = ("stage", "--run", "r", "--to", "me", "--folder", str(own))
+    for step in (100, 200, 300, 400, 1500):
+        fleet.save(step, small=True)
+        code, staged = fleet.json(*stage, "--step", f"{step:,}")
+        assert (code, staged["removed"]) == (0, [])
+    fleet.save(1600, small=True)
+    code, staged = fleet.json(*stage, "--step", "1600", "--keep", "2")
+    assert code == 0
+    assert len(staged["removed"]) == 4
+    assert sorted(path.name.split("-")[1] for path in own.iterdir() if path.name != ".staging") == [
+        "step1500",
+        "step1600",
+    ]
+    assert fleet.ask(*stage, "--keep", "0").returncode == 64
+
+
 def test_one_that_only_a_closer_look_finds_torn_is_listed_as_that_and_not_chosen(fleet: Fleet) -> None:
     fleet.save(100)
     torn = fleet.save(200)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import mmap
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from host import process
 from transfer import retention
-from transfer.staging_dir import Claim, Place
+from transfer.staging_dir import Claim, Place, RefusedError
 
 
 @pytest.fixture
@@ -30,7 +33,7 @@ def folder(tmp_path: Path) -> Path:
 def staged(folder: Path, name: str, run: str, at: float) -> None:
     (folder / name).mkdir()
     (folder / name / "checkpoint.pt").write_bytes(b"weights" * 1000)
-    manifest = {"schema": "hostkit.staged/1", "run": run, "staged_at": at}
+    manifest = {"schema": "hostkit.staged/1", "run": run, "step": at, "staged_at": -at}
     (folder / name / "manifest.json").write_text(json.dumps(manifest))
 
 
@@ -78,11 +81,59 @@ def test_one_that_an_unfinished_job_names_stays_until_the_job_has_ended(folder: 
     job.mkdir(parents=True)
     path = folder / "drafter-step1" / "checkpoint.pt"
     (job / "spec.json").write_text(json.dumps({"argv": ["eval.py", "--checkpoint", str(path)]}))
-    assert prune(folder, 4) == []
+    with (job / "spec.json").open() as claim:  # its launch goes on
+        fcntl.flock(claim, fcntl.LOCK_EX)
+        assert prune(folder, 4) == []
+    (job / "identity.json").write_text(json.dumps({"supervisor": process.identity(os.getpid())}))
     (job / "status.json").write_text(json.dumps({"state": "running"}))
     assert prune(folder, 4) == []
     (job / "status.json").write_text(json.dumps({"state": "done"}))
     assert prune(folder, 4) == ["drafter-step1"]
+
+
+@pytest.mark.parametrize("change", [{"start_ticks": 1}, {"boot_id": "another"}])
+def test_a_job_lost_to_a_kill_or_a_reboot_keeps_nothing(folder: Path, change: dict[str, Any]) -> None:
+    job = folder.parent / "state" / "jobs" / "0123456789abcdef"
+    job.mkdir(parents=True)
+    path = folder / "drafter-step1" / "checkpoint.pt"
+    (job / "spec.json").write_text(json.dumps({"argv": ["eval.py", "--checkpoint", str(path)]}))
+    supervisor = process.identity(os.getpid())
+    assert supervisor is not None
+    assert change.keys() <= supervisor.keys()
+    (job / "identity.json").write_text(json.dumps({"supervisor": supervisor | change}))
+    (job / "status.json").write_text(json.dumps({"state": "running"}))
+    assert prune(folder, 4) == ["drafter-step1"]
+
+
+def test_a_lock_goes_with_its_copy_and_one_that_is_held_or_still_needed_stays(folder: Path) -> None:
+    staging = folder / ".staging"
+    unused, held, cut_lately = (f"drafter-step{step}-0123abcd" for step in (7, 8, 9))
+    cut(folder, cut_lately, hours=2)
+    for name in (unused, cut_lately, "somebody's"):
+        (staging / f"{name}.lock").touch()
+    with Claim(Place(str(folder), held)):
+        prune(folder, 9)
+        assert {one.name for one in staging.glob("*.lock")} == {
+            f"{held}.lock",
+            f"{cut_lately}.lock",
+            "somebody's.lock",
+        }
+
+
+def test_who_waited_for_a_lock_that_its_holder_removed_takes_the_next_one(folder: Path) -> None:
+    place = Place(str(folder), "drafter-step7-0123abcd")
+    with Claim(place) as first:
+        waiting = os.open(place.lock, os.O_RDWR)
+        first.finish()
+    with Claim(place):
+        fcntl.flock(waiting, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the file that is gone: nobody is kept out by it
+        with pytest.raises(RefusedError):
+            Claim(place, tries=1)
+    os.close(waiting)
+
+
+def test_the_highest_steps_stay_whenever_they_were_staged(folder: Path) -> None:
+    assert prune(folder, 2, newest="drafter-step2") == ["drafter-step4", "drafter-step3", "drafter-step1"]
 
 
 def test_a_removal_that_was_cut_short_is_finished(folder: Path) -> None:
@@ -121,5 +172,7 @@ def test_a_copy_that_is_held_or_read_is_never_abandoned(folder: Path) -> None:
     job.mkdir(parents=True)
     aside = stands.rename(stands.with_name(stands.name + ".old-17"))
     (job / "spec.json").write_text(json.dumps({"argv": [str(folder / stands.name / "checkpoint.pt")]}))
-    assert prune(folder, 9) == []
+    with (job / "spec.json").open() as claim:
+        fcntl.flock(claim, fcntl.LOCK_EX)
+        assert prune(folder, 9) == []
     assert aside.exists()
