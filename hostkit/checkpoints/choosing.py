@@ -36,6 +36,16 @@ class Choice(Value):
         return tuple(one for one in self.ranked if chosen is None or one.candidate.step > chosen.step)
 
 
+def beyond(candidate: Candidate, live_step: int | None) -> bool:
+    """Whether its step is one that the live attempt has not reached."""
+    return live_step is not None and candidate.step > live_step
+
+
+def predates(candidate: Candidate, started_ns: int | None) -> bool:
+    """Whether it was written before the live process began, by the clock that dates the files."""
+    return started_ns is not None and (candidate.mtime_ns or 0) < started_ns
+
+
 def choose(
     candidates: Iterable[Candidate], live_step: int | None, *, started_ns: int | None = None
 ) -> Choice:
@@ -48,7 +58,7 @@ def choose(
     found = sorted(candidates, key=lambda one: (one.step, one.mtime_ns or 0), reverse=True)
     why = {id(one): _fault(one, live_step) for one in found}
     good = [one for one in found if why[id(one)] is None]
-    own = [one for one in good if started_ns is None or (one.mtime_ns or 0) >= started_ns]
+    own = [one for one in good if not predates(one, started_ns)]
     chosen = next(iter(own or good), None)
     note = None
     if chosen is not None and not own:
@@ -67,7 +77,7 @@ def choose(
 def _fault(one: Candidate, live_step: int | None) -> str | None:
     if not one.complete:
         return f"incomplete: {one.reason or 'no reason given'}"
-    if live_step is not None and one.step > live_step:
+    if beyond(one, live_step):
         return f"above the live step {live_step}: left by an earlier attempt"
     return None
 
@@ -79,7 +89,7 @@ def _why(
         return f"{CHOSEN} ({one.reason})" if one.reason else CHOSEN
     if fault is not None:
         return fault
-    if own and started_ns is not None and one not in own:
+    if own and predates(one, started_ns):
         return "written before the live attempt began"
     return (
         f"older than step {chosen.step}"

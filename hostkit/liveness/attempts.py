@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
+from hostkit.checkpoints.choosing import beyond, predates
 from hostkit.checkpoints.models import Candidate, Value
 from hostkit.inventory.models import Log
 from hostkit.liveness.logs import parse
@@ -56,8 +57,8 @@ def attempt_of(
         )
     if one.mtime_ns is None:
         return Attempt(word="unknown", evidence="it is not known when it was written")
-    above = live_step is not None and one.step > live_step
-    if one.mtime_ns >= started_ns:
+    above = beyond(one, live_step)
+    if not predates(one, started_ns):
         if above:
             what = (
                 f"written since the live process began, yet above its step {live_step}: copied there, perhaps"

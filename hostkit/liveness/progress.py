@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hostkit.checkpoints.choosing import choose
+from hostkit.checkpoints.choosing import beyond, choose, predates
 from hostkit.checkpoints.models import Candidate
 from hostkit.formatting import age
 from hostkit.inventory.models import Run
@@ -113,21 +113,18 @@ def _saves(
     """
     found = sorted(reading.run.checkpoints.found, key=lambda one: -one.step)
 
-    def before(one: Candidate) -> bool:
-        return started is not None and (one.mtime_ns or 0) < started
-
-    own = [one.step for one in found if unsaid is not None and started is not None and not before(one)]
+    own = [
+        one.step for one in found if unsaid is not None and started is not None and not predates(one, started)
+    ]
     limit = at_most if at_most is None else max([at_most, *(step for step in own if step <= (unsaid or 0))])
     chosen = choose(found, limit, started_ns=started).chosen
-    left = chosen is not None and started is not None and not before(chosen)
+    left = chosen is not None and started is not None and not predates(chosen, started)
     return tuple(
         Save(
             candidate=one,
             age=None if one.mtime_ns is None else reading.clock.files - one.mtime_ns / 1e9,
-            attempt="earlier"
-            if (limit is not None and one.step > limit) or (left and before(one))
-            else "live",
-            before_start=before(one),
+            attempt="earlier" if beyond(one, limit) or (left and predates(one, started)) else "live",
+            before_start=predates(one, started),
             newest=chosen is not None and (one.path, one.step) == (chosen.path, chosen.step),
         )
         for one in found
