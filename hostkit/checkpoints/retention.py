@@ -41,7 +41,7 @@ def retention_of(saved: Checkpoints | None, argv: Sequence[str] = ()) -> Retenti
     return Retention(keep=keep, keep_every=every or None, evidence=said)
 
 
-def goes_next(
+def next_deleted(
     candidates: Iterable[Candidate], retention: Retention, next_step: int | None = None
 ) -> list[Candidate]:
     """Return what goes once the next checkpoint is saved. `next_step`: its step, else above all that are there.

@@ -59,7 +59,7 @@ class Collaborators:
     observe: Callable[[], TrainStatus]
     verify: Callable[[Candidate], Verified]
     plan_stage: Callable[[Candidate, Verified], StagePlan]
-    stage: Callable[[Candidate, StagePlan, CopyProgress], Staged]
+    stage: Callable[[StagePlan, CopyProgress], Staged]
     guard: Callable[[Plan, Protected], None]
     here: str  # what this machine is called in plans
     launcher: Launcher
@@ -83,10 +83,8 @@ class Collaborators:
         harness = harness_of(inventory, name)
         prompts = harness.prompts(evaluation)
 
-        def copy(candidate: Candidate, plan: StagePlan, progress: CopyProgress) -> Staged:
-            staged = stage(
-                connections, inventory, run, candidate, host, paths.staged, plan=plan, progress=progress
-            )
+        def copy(plan: StagePlan, progress: CopyProgress) -> Staged:
+            staged = stage(connections, inventory, plan, progress=progress)
             RouteRates().remember(plan, staged)
             return staged
 

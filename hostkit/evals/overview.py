@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ConfigDict
 
 from hostkit.checkpoints import Candidate, Choice
-from hostkit.checkpoints.retention import Retention, goes_next, retention_of
+from hostkit.checkpoints.retention import Retention, next_deleted, retention_of
 from hostkit.evals.best import Best, best_of
 from hostkit.inventory.models import Inventory
 from hostkit.liveness.attempts import Attempt, attempt_of, resumed_from
@@ -103,7 +103,9 @@ def overview(
         live_step=status.step.live,
     )
     retention = retention_of(saved, process.argv if process else ())
-    going = [one.path for one in goes_next(candidates, retention, status.step.next_save)] if retention else []
+    going = (
+        [one.path for one in next_deleted(candidates, retention, status.step.next_save)] if retention else []
+    )
     evals = [name for name, one in inventory.evals.items() if one.run == status.run]
     found = [best_of(inventory.archive_folder, name) for name in evals]
     best = [one for one, _ in found if one is not None]

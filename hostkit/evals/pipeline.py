@@ -7,7 +7,7 @@ kept in a record, staging and jobs are found by what they are made of, and the a
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -21,7 +21,6 @@ from hostkit.errors import (
     DataError,
     HostkitError,
     Interrupted,
-    NotWholeError,
     ProtocolError,
     UnreachableError,
 )
@@ -29,7 +28,7 @@ from hostkit.evals import preparation, running
 from hostkit.evals.archive import Entry
 from hostkit.evals.collaborators import Collaborators
 from hostkit.evals.filing import ResultFiler
-from hostkit.evals.finding import choose_latest, source_of
+from hostkit.evals.finding import source_of
 from hostkit.evals.planning import Work
 from hostkit.evals.preparation import Preparation
 from hostkit.evals.record import Record
@@ -38,6 +37,7 @@ from hostkit.evals.results import EvalResult
 from hostkit.evals.steps import Steps
 from hostkit.inventory.models import Inventory
 from hostkit.jobs import JobState, State
+from hostkit.liveness.latest import choose_latest, with_a_whole_checkpoint
 
 if TYPE_CHECKING:
     from hostkit.liveness.status import TrainStatus
@@ -72,12 +72,11 @@ class Pipeline:
         self.steps = steps
         self.evaluation = inventory.evals[name]
         self.sample = Sample.of(self.evaluation, quick=options.quick)
-        self._not_whole: dict[str, str] = {}  # checkpoints that proved not to be whole: path, reason
 
     def run(self) -> dict[str, Any]:
         """Evaluate, or resume where a command was cut; return the `hostkit.eval-latest/1` document."""
         if self.options.dry_run:
-            return self._with_a_whole_checkpoint(self._plan_only)
+            return with_a_whole_checkpoint(self._plan_only)
         lock = self._with.lock
         if self.options.attach:
             followed = lock.wait(
@@ -87,7 +86,7 @@ class Pipeline:
                 return self._followed(followed)
         with lock:
             try:
-                document = self._with_a_whole_checkpoint(self._evaluate, lock.close)
+                document = with_a_whole_checkpoint(self._evaluate, lock.close)
             except _RESUMABLE:
                 raise
             except HostkitError:
@@ -96,29 +95,16 @@ class Pipeline:
             lock.close()
             return document
 
-    def _with_a_whole_checkpoint(
-        self, attempt: Callable[[], dict[str, Any]], forget: Callable[[], None] = lambda: None
-    ) -> dict[str, Any]:
-        """Make the attempt; again with the checkpoint before, where the chosen one proves not to be whole."""
-        while True:
-            try:
-                return attempt()
-            except NotWholeError as error:
-                if error.path in self._not_whole:
-                    raise
-                self._not_whole[error.path] = error.reason
-                forget()
-
-    def _plan_only(self) -> dict[str, Any]:
+    def _plan_only(self, doubted: Mapping[str, str]) -> dict[str, Any]:
         """Return the `hostkit.plan/1` document; nothing is written."""
-        status, candidate, _ = self._find(None)
+        status, candidate, _ = self._find(None, doubted)
         plan = self._preparation(self._work(candidate)).plan_only(candidate, status)
         self.steps.skip_rest("only planned")
         return plan.document() | {"checkpoint": candidate.model_dump(), "notes": self.steps.notes}
 
-    def _evaluate(self) -> dict[str, Any]:
+    def _evaluate(self, doubted: Mapping[str, str]) -> dict[str, Any]:
         lock = self._with.lock
-        status, candidate, record = self._find(self._resumed())
+        status, candidate, record = self._find(self._resumed(), doubted)
         work = self._work(candidate)
         if record is not None and record.evaluation_id != work.id:
             record = None  # other settings or another harness than when it was cut
@@ -197,7 +183,9 @@ class Pipeline:
             own = job if spec.kind == running.WHOLE else own
         return own
 
-    def _find(self, kept: Record | None) -> tuple[TrainStatus, Candidate, Record | None]:
+    def _find(
+        self, kept: Record | None, doubted: Mapping[str, str]
+    ) -> tuple[TrainStatus, Candidate, Record | None]:
         with self.steps.running("find") as step:
             status = self._with.observe()
             if kept is not None:
@@ -211,7 +199,7 @@ class Pipeline:
                     for number in newer
                 )
                 return status, candidate, kept
-            chosen = choose_latest(status, self._not_whole)
+            chosen = choose_latest(status, doubted)
             self.steps.note(chosen.notes)
             live = f", the run is at step {status.step.live}" if status.step.live is not None else ""
             step.message = f"step {chosen.candidate.step}{live}"

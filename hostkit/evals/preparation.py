@@ -74,7 +74,7 @@ class Preparation:
         record = self._keep(record, plan=plan.document(), step="stage", notes=self._steps.notes)
         with self._steps.running("stage") as step:
             self.record_action("stage", source=staging.source, path=staging.path, bytes=staging.need)
-            staged = self._with.stage(candidate, staging, self._say_copied)
+            staged = self._with.stage(staging, self._say_copied)
             how = (
                 "staged before" if staged.reused else f"{size(staged.bytes)} over {' → '.join(staging.hops)}"
             )

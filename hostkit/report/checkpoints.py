@@ -1,4 +1,4 @@
-"""Checkpoints for a person: the list with the reason beside each, a staging's plan, and what was staged."""
+"""A run's checkpoints for a person: the list with the reason beside each."""
 
 from __future__ import annotations
 
@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from hostkit.evals.overview import Overview, Row
-    from hostkit.staging.models import StagePlan
-    from hostkit.staging.stage import Staged
-    from hostkit.staging.timing import Expected
 
 
 def show_overview(console: Console, seen: Overview) -> None:
@@ -134,68 +131,3 @@ def _best(seen: Overview) -> list[str]:
         out.append(f"best evaluated ({one.eval}): {one.words}")
         out += [f"  {one.beside}"] if one.beside else []
     return out + [f"  left out: {note}" for note in seen.best_notes]
-
-
-def show_plan(console: Console, plan: StagePlan, expected: Expected) -> None:
-    """Print what a staging would do, and what stands in its way."""
-    from rich.text import Text
-
-    room = plan.room
-    rows = [
-        ("checkpoint", f"step {plan.step} of {plan.run}, {plan.format}, {size(plan.contents.size or 0)}"),
-        ("from", f"{plan.source}:{plan.source_path}"),
-        ("to", f"{plan.destination}:{plan.path}"),
-        ("route", _route(plan)),
-        ("method", f"{plan.method}: {plan.why}" + ("" if plan.selection else f"; {_carried(plan)}")),
-        ("bytes", _bytes(plan)),
-        ("time", expected.words),
-        ("space", f"{size(room.get('free', 0))} free, of which {size(room.get('reserve', 0))} stay free"),
-    ]
-    if plan.going and not plan.staged:
-        rows.append(
-            ("removes", f"{plan.destination}: {', '.join(plan.going)} (the newest {plan.keep} staged stay)")
-        )
-    if plan.holder:
-        rows.append(("busy", "another command is copying it; this one would wait"))
-    for label, text in rows:
-        console.print(Text.assemble((f"{label:>11} ", "dim"), one_line(text)), soft_wrap=True)
-    for error in plan.obstacles():
-        console.print(Text(f"would fail: {one_line(str(error))}", style="bold red"), soft_wrap=True)
-    console.print("nothing was done")
-
-
-def _bytes(plan: StagePlan) -> str:
-    if plan.staged:
-        return "none: already staged; it would be verified again"
-    return f"{plan.need:,} bytes pending" + (f", {size(plan.arrived)} copied before" if plan.arrived else "")
-
-
-def _route(plan: StagePlan) -> str:
-    """The hops in the order of the bytes, who carries them, and why."""
-    carrier = {"push": f"pushed by {plan.source}", "relay": "relayed by this machine"}
-    who = carrier.get(plan.by, f"pulled by {plan.destination}")
-    return " → ".join(plan.hops) + f" ({who}{': ' + plan.by_why if plan.by_why else ''})"
-
-
-def _carried(plan: StagePlan) -> str:
-    return "by rsync" if plan.carried == "rsync" else f"streamed, since: {plan.carried_why}"
-
-
-def show_staged(console: Console, staged: Staged) -> None:
-    """Print where the checkpoint is, and what proves it."""
-    from rich.text import Text
-
-    how = "was already staged; verified again" if staged.reused else f"staged in {age_words(staged.seconds)}"
-    console.print(
-        Text(f"step {staged.step} {how}: {staged.host}:{one_line(staged.path)}", style="bold"), soft_wrap=True
-    )
-    proof = f"{staged.crc_proven} record CRCs proven" if staged.crc_proven else "no CRCs in this format"
-    if staged.crc_unrecorded:
-        proof += f", {staged.crc_unrecorded} records have none recorded"
-    resumed = f", resumed at byte {staged.resumed_at:,}" if staged.resumed_at else ""
-    console.print(
-        Text(f"{size(staged.bytes)}{resumed}; {proof}; sha256 {staged.sha256}", style="dim"), soft_wrap=True
-    )
-    for path in staged.removed:
-        what = "an abandoned copy" if "/.staging/" in path else "an older staged checkpoint"
-        console.print(Text(f"removed {what}: {one_line(path)}", style="dim"), soft_wrap=True)

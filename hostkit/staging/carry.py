@@ -36,7 +36,7 @@ def _request(inventory: Inventory, plan: StagePlan, disproved: float | None) -> 
     state = inventory.hosts[plan.destination].state
     silence = max(SILENCE, 3 * LEAST / plan.rate) if plan.rate else SILENCE
     asked = wanted(plan) | {"folder": plan.folder, "name": plan.name, "state": state}
-    asked |= {"disproved": disproved, "marker": line, "silence": silence, "rsync": plan.carried == "rsync"}
+    asked |= {"disproved": disproved, "marker": line, "silence": silence, "rsync": plan.via == "rsync"}
     request: dict[str, Any] = {
         "marker": line,
         "low_priority": plan.by == "push",  # beside the run
@@ -45,7 +45,7 @@ def _request(inventory: Inventory, plan: StagePlan, disproved: float | None) -> 
             "program": base64.b64encode(receiver(asked)).decode(),
         },
     }
-    if plan.carried == "rsync":
+    if plan.via == "rsync":
         return request | {"rsync": {"argv": list(plan.argv), "names": plan.names}}
     program = base64.b64encode(sending(plan, line)).decode()
     return request | {"sender": {"argv": list(plan.argv), "program": program}}

@@ -32,8 +32,8 @@ class StagePlan(Value):
     why: str = "the whole checkpoint, which goes on where it was cut"
     by: str = "pull"  # who carries: the destination pulls, the source pushes, this machine relays
     by_why: str = ""
-    carried: str = "rsync"  # or stream: hostkit's own wire
-    carried_why: str = ""
+    via: str = "rsync"  # or stream: hostkit's own wire
+    via_why: str = ""
     route: tuple[str, ...] = ()  # from who carries to the other end; a relay's as the bytes go
     into: tuple[str, ...] = ()  # the hops to the destination, where that does not pull
     argv: tuple[str, ...] = ()  # run by who carries: rsync, or the way to the source's interpreter
@@ -49,7 +49,7 @@ class StagePlan(Value):
     arrived: int = 0
     holder: dict[str, Any] | None = None
     staged: dict[str, Any] | None = None  # the manifest of one that is there already, not yet proven
-    going: tuple[str, ...] = ()  # older staged ones of the run that are let go then; what is in use stays
+    prunable: tuple[str, ...] = ()  # older staged ones of the run that are let go then; what is in use stays
     destination_tools: dict[str, str | None] = Field(default_factory=dict)
 
     @property
@@ -104,7 +104,7 @@ class StagePlan(Value):
 
     def step_of_plan(self) -> PlanStep:
         """Return the step that a plan shows, the guard checks and an archive keeps."""
-        going = () if self.staged else self.going
+        going = () if self.staged else self.prunable
         said = f"already at {self.path}" if self.staged else f"{size(self.need)} to {self.path}"
         by = {"push": f", pushed by {self.source}", "relay": ", relayed by this machine"}.get(self.by, "")
         gone = f"; then {len(going)} older staged are removed: {', '.join(going)}" if going else ""

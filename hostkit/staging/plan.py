@@ -13,7 +13,7 @@ from hostkit.staging.inspect import inspect_checkpoint
 from hostkit.staging.method import FOLDERS, Chosen, Method, choose_method
 from hostkit.staging.models import StagePlan
 from hostkit.staging.transfer_commands import SILENCE, low_priority_argv, receive_argv, send_argv
-from hostkit.staging.transfer_route import By, Way, find_way
+from hostkit.staging.transfer_route import By, TransferRoute, find_route
 from hostkit.transport.connections import Connections
 from hostkit.transport.programs.run import run_program
 from hostkit.transport.route import Route
@@ -35,17 +35,16 @@ def plan_stage(
     rate: int | None = None,
     keep: int | None = KEEP,
     by: By = "auto",
-    way: Future[Way] | None = None,
+    route: Future[TransferRoute] | None = None,
 ) -> StagePlan:
     """Look at both sides and plan. Writes nothing anywhere. `rate`: bytes a second at most. `by`: who carries.
 
     `method`: the needed tensors alone (weights), the whole checkpoint by rsync (full), or what saves bytes (auto).
-    `way`: from `find_way`, where that was begun
-    before the checkpoint was known; `by` counts there, then.
+    `route`: from `find_route`, where that began before the checkpoint was known; `by` counts there, then.
     """
     source = inventory.runs[run].host
     saved = inventory.runs[run].checkpoints
-    finding = way or find_way(connections, inventory, source, dest_host, by)
+    finding = route or find_route(connections, inventory, source, dest_host, by)
     if contents is None:
         contents = inspect_checkpoint(
             connections.transport(source),
@@ -82,7 +81,7 @@ def plan_stage(
     )
     found = finding.result()
     there = {name: path for name, path in (reply.get("tools") or {}).items() if isinstance(name, str)}
-    carried, carried_why = _carried(chosen, found, {source: contents.tools, dest_host: there})
+    via, via_why = _via(chosen, found, {source: contents.tools, dest_host: there})
     whole = contents.format not in FOLDERS or candidate.path.endswith(".index.json")
     base = posixpath.dirname(candidate.path) if whole else candidate.path
     return StagePlan(
@@ -102,15 +101,15 @@ def plan_stage(
         why=chosen.why,
         by=found.by,
         by_why=found.why,
-        carried=carried,
-        carried_why=carried_why,
+        via=via,
+        via_why=via_why,
         route=found.route,
         into=tuple(hop.name for hop in found.into.hops) if found.into else (),
-        argv=tuple(_argv(found, inventory, source, contents, there, carried, rate)),
+        argv=tuple(_argv(found, inventory, source, contents, there, via, rate)),
         receiver=tuple(receive_argv(found.into, inventory, there)) if found.into else (),
         base=base,
         # "/./" ends what is left behind of the path; NUL-ended names reach no shell, whatever they hold
-        names="".join(f"{base}/./{file.name}\0" for file in chosen.files) if carried == "rsync" else "",
+        names="".join(f"{base}/./{file.name}\0" for file in chosen.files) if via == "rsync" else "",
         files=chosen.files,
         selection=chosen.selection,
         refused=chosen.refused,
@@ -120,7 +119,7 @@ def plan_stage(
         arrived=reply.get("arrived", 0),
         holder=reply.get("holder"),
         staged=reply.get("staged"),
-        going=tuple(str(path) for path in reply.get("going", ())),
+        prunable=tuple(str(path) for path in reply.get("prunable", ())),
         destination_tools=there,
     )
 
@@ -138,36 +137,36 @@ def _fingerprint(source: str, contents: Contents, chosen: Chosen) -> str:
     return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:8]
 
 
-def _carried(chosen: Chosen, way: Way, tools: dict[str, dict[str, str | None]]) -> tuple[str, str]:
+def _via(chosen: Chosen, route: TransferRoute, tools: dict[str, dict[str, str | None]]) -> tuple[str, str]:
     """Return whether rsync brings it or hostkit's own stream, and why."""
     if chosen.selection is not None:
         return "stream", "a selection is made while it is sent"
     lacking = [host for host, has in tools.items() if not has.get("rsync")]
     if lacking:
         return "stream", f"rsync missing on {' and '.join(lacking)}"
-    if way.by == "relay":
+    if route.by == "relay":
         return "stream", "no rsync copies between two other hosts"
-    if way.prints:
+    if route.prints:
         return "stream", "a login shell on the way prints, which rsync would take for data"
     return "rsync", "both sides have it"
 
 
 def _argv(
-    way: Way,
+    route: TransferRoute,
     inventory: Inventory,
     source: str,
     contents: Contents,
     there: dict[str, str | None],
-    carried: str,
+    via: str,
     rate: int | None,
 ) -> list[str]:
     """Return the words that who carries runs to get at the bytes."""
-    if carried == "rsync":
-        if way.out is None:
+    if via == "rsync":
+        if route.out is None:
             return _pushing(contents, rate)
-        return _pulling(way.out, contents, there, rate)
-    if way.out is not None:
-        return send_argv(way.out, inventory, contents.tools)
+        return _pulling(route.out, contents, there, rate)
+    if route.out is not None:
+        return send_argv(route.out, inventory, contents.tools)
     return [inventory.hosts[source].python, "-I", "-S", "-B", "-"]
 
 

@@ -14,18 +14,16 @@ from typing import Any
 
 from pydantic import Field
 
-from hostkit.checkpoints.models import Candidate, Value
+from hostkit.checkpoints.models import Value
 from hostkit.errors import BusyError, CannotCreateError, DataError, HostkitError
 from hostkit.formatting import size
 from hostkit.inventory.models import Inventory
 from hostkit.staging.carry import carry
 from hostkit.staging.inspect import look
-from hostkit.staging.method import Method
 from hostkit.staging.models import StagePlan
-from hostkit.staging.plan import KEEP, marker_of, plan_stage
+from hostkit.staging.plan import marker_of
 from hostkit.staging.rsync_exit import failure
 from hostkit.staging.transfer_commands import broken, pull_request, refusal
-from hostkit.staging.transfer_route import By
 from hostkit.transport.connections import Connections
 from hostkit.transport.programs.run import run_program
 
@@ -59,26 +57,16 @@ class Staged(Value):
 def stage(
     connections: Connections,
     inventory: Inventory,
-    run: str,
-    candidate: Candidate,
-    dest_host: str,
-    dest_dir: str,
+    plan: StagePlan,
     *,
     progress: Progress | None = None,
-    plan: StagePlan | None = None,
-    method: Method = "auto",
-    keep: int | None = KEEP,
-    by: By = "auto",
     poll: float = POLL,
 ) -> Staged:
-    """Stage one checkpoint, or find it staged. `plan`: what `plan_stage` returned, where it was shown before.
+    """Stage what was planned, or find it staged.
 
     `poll`: seconds between two calls of `progress` amid the copy, since each asks the destination.
     """
     began = time.monotonic()
-    plan = plan or plan_stage(
-        connections, inventory, run, candidate, dest_host, dest_dir, method=method, keep=keep, by=by
-    )
     return _Staging(connections, inventory, plan, progress or _silent, poll).go(began)
 
 
@@ -219,7 +207,7 @@ class _Staging:
             )
         if reply.get("refused"):
             raise CannotCreateError(str(reply["what"]), where=where)
-        judged = failure if plan.carried == "rsync" else broken
+        judged = failure if plan.via == "rsync" else broken
         error = judged(
             int(reply["exit"]), str(reply["said"]), source=plan.source, destination=plan.destination
         )
@@ -264,7 +252,7 @@ class _Staging:
             "method": plan.method,
             "by": plan.by,
             "by_why": plan.by_why,
-            "carried": plan.carried,
+            "carried": plan.via,
             "route": list(plan.route),
             "sha256": sha256,
             "bytes": plan.bytes,

@@ -99,7 +99,7 @@ class RouteRates:
 def _route_key(plan: StagePlan, rate: int | None) -> str:
     """Return what tells one route from another; the folder may be another disk."""
     hops = list(plan.route)
-    return json.dumps([plan.source, plan.destination, plan.folder, plan.by, plan.carried, hops, rate])
+    return json.dumps([plan.source, plan.destination, plan.folder, plan.by, plan.via, hops, rate])
 
 
 def _is_valid(last: Any) -> bool:

@@ -88,7 +88,7 @@ def low_priority_argv(tools: dict[str, str | None]) -> list[str]:
 
 def pull_request(plan: StagePlan) -> tuple[str, dict[str, Any]]:
     """Return the receiver's op and request by which a destination pulls."""
-    if plan.carried == "rsync":
+    if plan.via == "rsync":
         return "receive", wanted(plan) | {"argv": list(plan.argv), "names": plan.names}
     line = marker()
     program = base64.b64encode(sending(plan, line)).decode()

@@ -26,7 +26,7 @@ _IF_AES = 'grep -qw aes /proc/cpuinfo && exec "$@"'
 
 
 @dataclass(frozen=True)
-class Way:
+class TransferRoute:
     """Who carries, why, and by what route: the hops from who carries to the other end.
 
     A relay's are those of the bytes: from the source to this machine, and on to the destination.
@@ -38,13 +38,13 @@ class Way:
     out: Route | None = None  # to the source, from who carries; None where the source itself does
     into: Route | None = None  # to the destination; None where the destination itself carries
     refused: str | None = None
-    prints: bool = False  # a login shell on the way prints on stdout, where rsync takes it for data
+    prints: bool = False  # a login shell on the route prints on stdout, where rsync takes it for data
 
 
-def choose_way(
+def choose_route(
     connections: Connections, inventory: Inventory, source: str, destination: str, by: By = "auto"
-) -> Way:
-    """Return the way that was asked for, or the first that works; raises what makes an asked one impossible."""
+) -> TransferRoute:
+    """Return the route that was asked for, or the first that works; raises what makes an asked one impossible."""
     if by == "relay":
         return _relay(connections, source, destination)
     if by == "pull":
@@ -52,42 +52,42 @@ def choose_way(
     if by == "push":
         return _push(connections, inventory, source, destination, "as asked for")
     try:
-        way = _pull(connections, inventory, source, destination, f"{destination} reaches {source}")
-        no_pull, prints = _unreached(connections, destination, way.out)
-        way = replace(way, prints=prints)
+        pull = _pull(connections, inventory, source, destination, f"{destination} reaches {source}")
+        no_pull, prints = _unreached(connections, destination, pull.out)
+        pull = replace(pull, prints=prints)
     except ConfigError as error:
-        way, no_pull = Way("pull", "", (source,)), error.what
+        pull, no_pull = TransferRoute("pull", "", (source,)), error.what
     if no_pull is None:
-        return way
+        return pull
     pull_fails = f"{destination} does not reach {source} ({no_pull})"
     try:
         push = _push(connections, inventory, source, destination, pull_fails)
         no_push, _ = _unreached(connections, source, push.into)
     except ConfigError as error:
-        push, no_push = Way("push", "", ()), error.what
+        push, no_push = TransferRoute("push", "", ()), error.what
     if no_push is None:
         return push
     refused = f"{pull_fails}, and {source} does not reach {destination} ({no_push})"
-    return Way("pull", "nothing else works either", way.route, way.out, refused=refused)
+    return TransferRoute("pull", "nothing else works either", pull.route, pull.out, refused=refused)
 
 
-def find_way(
+def find_route(
     connections: Connections, inventory: Inventory, source: str, destination: str, by: By = "auto"
-) -> Future[Way]:
+) -> Future[TransferRoute]:
     """Begin to choose in another thread: it takes as long as to look at a run, or to read a checkpoint.
 
     A fault or an interrupt meanwhile does not wait for it.
     """
-    finding: Future[Way] = Future()
+    finding: Future[TransferRoute] = Future()
 
     def find() -> None:
         try:
-            finding.set_result(choose_way(connections, inventory, source, destination, by))
-        except BaseException as error:  # noqa: BLE001 - whoever asks for the way is told
+            finding.set_result(choose_route(connections, inventory, source, destination, by))
+        except BaseException as error:  # noqa: BLE001 - raised where the route is asked for
             finding.set_exception(error)
 
     # Python waits at its end for the threads of an executor
-    threading.Thread(target=find, name="hostkit-way", daemon=True).start()
+    threading.Thread(target=find, name="hostkit-route", daemon=True).start()
     return finding
 
 
@@ -98,25 +98,29 @@ def seen_from(connections: Connections, inventory: Inventory, vantage: str, name
     return Route.to(inventory, name, here=vantage)
 
 
-def _pull(connections: Connections, inventory: Inventory, source: str, destination: str, why: str) -> Way:
+def _pull(
+    connections: Connections, inventory: Inventory, source: str, destination: str, why: str
+) -> TransferRoute:
     route = _quick(connections.transport(destination), seen_from(connections, inventory, destination, source))
     near = not any(hop.kind == "ssh" for hop in route.hops)
     why = "the source is on the same machine" if near and why != "as asked for" else why
-    return Way("pull", why, tuple(hop.name for hop in route.hops), out=route)
+    return TransferRoute("pull", why, tuple(hop.name for hop in route.hops), out=route)
 
 
-def _push(connections: Connections, inventory: Inventory, source: str, destination: str, why: str) -> Way:
+def _push(
+    connections: Connections, inventory: Inventory, source: str, destination: str, why: str
+) -> TransferRoute:
     route = _quick(connections.transport(source), seen_from(connections, inventory, source, destination))
     names = tuple(hop.name for hop in route.hops)
     names = names if names[:1] == (source,) else (source, *names)
-    return Way("push", why, names, into=route)
+    return TransferRoute("push", why, names, into=route)
 
 
-def _relay(connections: Connections, source: str, destination: str) -> Way:
+def _relay(connections: Connections, source: str, destination: str) -> TransferRoute:
     here = connections.machine()
     out, into = _quick(here, connections.route(source)), _quick(here, connections.route(destination))
     names = (*(hop.name for hop in reversed(out.hops)), THIS_MACHINE, *(hop.name for hop in into.hops))
-    return Way("relay", "as asked for", names, out=out, into=into)
+    return TransferRoute("relay", "as asked for", names, out=out, into=into)
 
 
 def _quick(vantage: Transport, route: Route) -> Route:

@@ -28,8 +28,8 @@ def checkpoints(session: Session, run: str | None = None) -> Outcome:
     name = session.choose_run(run)
     session.connections.preconnect(session.inventory.runs[name].host)
 
-    from hostkit.evals.finding import choice_of
     from hostkit.evals.overview import overview
+    from hostkit.liveness.latest import choice_of
     from hostkit.liveness.observe import observe
 
     session.say(f"looking at {name} …")

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import posixpath
 import re
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hostkit.tasks.command import Outcome, Session, command
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from hostkit.checkpoints import Candidate, Choice
-    from hostkit.liveness.status import TrainStatus
-    from hostkit.staging.models import StagePlan
-    from hostkit.staging.timing import Expected
+    from hostkit.evals.staging import PlannedStage
     from hostkit.staging.transfer_route import By
 
-GOING = "a running copy will finish, an interrupted one cannot resume"
+NEXT_DELETED = "a running copy will finish, an interrupted one cannot resume"
 
 
 @command(
@@ -58,111 +51,51 @@ def stage(
 
     Run the same command to resume an interrupted copy; a checkpoint that is staged already is verified again.
     """
-    number, limit, carrier = None if step is None else _step(step), _rate(rate), _by(by)
-    staged_kept = _keep(keep, named=folder is not None)
-    run, host, where = _destination(session, run, eval, to, folder)
-    source = session.inventory.runs[run].host
-    session.connections.preconnect(source, host)
-
-    from hostkit.evals.finding import choice_of
-    from hostkit.journal import Journal
-    from hostkit.liveness.observe import observe
+    from hostkit.evals.staging import Destination, execute, plan_staging
     from hostkit.report.copying import Copying
-    from hostkit.staging.plan import plan_stage
-    from hostkit.staging.stage import stage as execute
-    from hostkit.staging.timing import RouteRates
-    from hostkit.staging.transfer_route import find_way
 
-    session.say(f"looking at {run} …")
-    way = find_way(session.connections, session.inventory, source, host, carrier)
-    status = observe(session.connections, session.inventory, run)
-    plan_of = partial(
-        plan_stage,
-        session.connections,
+    destination = Destination.of(
         session.inventory,
-        run,
-        dest_host=host,
-        dest_dir=where,
-        method="full" if full else "auto",
-        rate=limit,
-        keep=staged_kept,
-        by=carrier,
-        way=way,
-    )
-    chosen, choice, plan = _of_a_whole_one(status, choice_of(status), number, plan_of)
-    if number is None:
-        for one in choice.passed_over:
-            session.say(f"step {one.candidate.step} was passed over: {one.why}")
-    _guard(session, plan, status)
-    going = _goes_next(session, status, choice, chosen)
-    if going:
-        session.say(f"the trainer deletes step {chosen.step} at its next save; {GOING}")
-    rates = RouteRates()
-    expected = rates.expect(plan)
-    if session.dry_run:
-        return _planned(plan, expected, going)
-    journal = Journal()
-    journal.record(  # before it: a command may be cut amid it
-        "stage",
-        host=host,
+        session.choose_run,
+        session.choose_eval,
         run=run,
-        step=chosen.step,
-        source=plan.source,
-        path=plan.path,
-        bytes=plan.need,
-        by=plan.by,
+        evaluation=eval,
+        host=to,
+        folder=folder,
     )
-    if expected.seconds is not None:
-        session.say(f"expected: {expected.words}")
+    options: dict[str, Any] = {
+        "step": None if step is None else _step(step),
+        "method": "full" if full else "auto",
+        "by": _by(by),
+        "rate": _rate(rate),
+        "keep": _keep(keep, named=folder is not None),
+    }
+    session.say(f"looking at {destination.run} …")
+    planned = plan_staging(session.connections, session.inventory, destination, **options)
+    for ranked in planned.passed_over:
+        session.say(f"step {ranked.candidate.step} was passed over: {ranked.why}")
+    if planned.next_deleted:
+        session.say(f"the trainer deletes step {planned.candidate.step} at its next save; {NEXT_DELETED}")
+    if session.dry_run:
+        return _planned(planned)
+    if planned.expected.seconds is not None:
+        session.say(f"expected: {planned.expected.words}")
     with Copying(session.say) as progress:
         staged = execute(
             session.connections,
             session.inventory,
-            run,
-            chosen,
-            host,
-            where,
-            plan=plan,
+            planned,
             progress=None if session.quiet else progress,
             poll=progress.every,
         )
-    rates.remember(plan, staged)
-    document = {"schema": "hostkit.staged-result/1", "run": run} | staged.model_dump(mode="json")
+    document = {"schema": "hostkit.staged-result/1", "run": destination.run} | staged.model_dump(mode="json")
 
     def render(console: Any) -> None:
-        from hostkit.report.checkpoints import show_staged
+        from hostkit.report.staging import show_staged
 
         show_staged(console, staged)
 
     return Outcome(document, render=render)
-
-
-def _of_a_whole_one(
-    status: TrainStatus, choice: Choice, step: int | None, plan_of: Callable[[Candidate], StagePlan]
-) -> tuple[Candidate, Choice, StagePlan]:
-    """Return the plan for the step that was asked for; else for the newest that a closer look finds whole too.
-
-    Raises UsageError, DataError where there is none.
-    """
-    from hostkit.checkpoints import choose_step
-    from hostkit.errors import DataError
-    from hostkit.evals.finding import choice_of
-
-    if step is not None:
-        chosen = choose_step([one.candidate for one in choice.ranked], step)
-        return chosen, choice, plan_of(chosen)
-    doubted: dict[str, str] = {}
-    while choice.chosen is not None:
-        chosen, plan = choice.chosen, plan_of(choice.chosen)
-        if plan.contents.complete:
-            return chosen, choice, plan
-        doubted[chosen.path] = plan.contents.reason or "no reason given"
-        choice = choice_of(status, doubted)
-    raise DataError(
-        f"run {status.run} has no complete checkpoint",
-        where=status.host.name,
-        hint="`hostkit checkpoints` says why",
-    )
 
 
 def _step(text: str) -> int:
@@ -207,82 +140,14 @@ def _by(text: str) -> By:
     raise UsageError(f"--by {text}: one of auto, pull, push, relay")
 
 
-def _destination(
-    session: Session, run: str | None, wanted: str | None, to: str | None, folder: str | None
-) -> tuple[str, str, str]:
-    """Return run, host and folder, from what was given and what the inventory says."""
-    from hostkit.errors import UsageError
-    from hostkit.evals.request import WorkspacePaths
-
-    evals = session.inventory.evals
-    if wanted is None and run is not None and run not in session.inventory.runs and run in evals:
-        wanted, run = run, None
-    if wanted is None:
-        run = session.choose_run(run)
-        mine = [name for name, one in evals.items() if one.run == run and to in (None, one.host)]
-        wanted = mine[0] if len(mine) == 1 else None
-        if len(mine) > 1 and (to is None or folder is None):
-            raise UsageError(
-                f"which of the evaluations of {run}?", hint="--eval with one of: " + ", ".join(mine)
-            )
-    chosen = evals[session.choose_eval(wanted)] if wanted is not None else None
-    if chosen is not None and run is not None and chosen.run != run:
-        raise UsageError(f"evaluation {wanted} is of run {chosen.run}, not of {run}")
-    host = to or (chosen.host if chosen else None)
-    if host is None:
-        raise UsageError(f"to which host? no evaluation of {run} says so", hint="--to HOST --folder /…")
-    if host not in session.inventory.hosts:
-        raise UsageError(
-            f"no host {host!r} in the inventory", hint="hosts: " + ", ".join(session.inventory.hosts)
-        )
-    if folder is None and chosen is not None and chosen.host == host:
-        folder = WorkspacePaths(chosen.workspace).staged
-    if folder is None or not folder.startswith("/"):
-        raise UsageError(f"into which folder on {host}?", hint="--folder with an absolute path there")
-    return run or (chosen.run if chosen else ""), host, posixpath.normpath("/" + folder.lstrip("/"))
-
-
-def _goes_next(session: Session, status: TrainStatus, choice: Choice, chosen: Candidate) -> bool | None:
-    """Whether the trainer removes it at its next save; None where nothing says what it keeps."""
-    from hostkit.checkpoints.retention import goes_next, retention_of
-
-    argv = status.processes[0].argv if status.identity is not None else ()
-    retention = retention_of(session.inventory.runs[status.run].checkpoints, argv)
-    if retention is None:
-        return None
-    going = goes_next((one.candidate for one in choice.ranked), retention, status.step.next_save)
-    return chosen.path in {one.path for one in going}
-
-
-def _guard(session: Session, plan: StagePlan, status: TrainStatus) -> None:
-    from hostkit.jobs.guard import protect
-    from hostkit.jobs.locations import guard
-    from hostkit.plan import Plan
-
-    made = Plan(title=f"stage step {plan.step} of {plan.run}", steps=(plan.step_of_plan(),))
-    inventory = session.inventory
-    guard(session.connections, inventory, made, protect(inventory, [status]), runs=[plan.run])
-
-
-def _planned(plan: StagePlan, expected: Expected, going: bool | None) -> Outcome:
-    from hostkit.plan import Plan
-
-    obstacles = plan.obstacles()
-    made = Plan(title=f"stage step {plan.step} of {plan.run}", steps=(plan.step_of_plan(),))
-    document = made.document() | {
-        "stage": plan.model_dump(
-            mode="json", exclude={"contents": True, "names": True, "selection": {"pieces", "summed"}}
-        )
-        | {"path": plan.path, "need": plan.need, "obstacles": [error.document() for error in obstacles]}
-        | {"expected": expected.model_dump(mode="json"), "next_to_go": going}
-    }
-
+def _planned(planned: PlannedStage) -> Outcome:
     def render(console: Any) -> None:
-        from hostkit.report.checkpoints import show_plan
+        from hostkit.report.staging import show_plan
 
-        show_plan(console, plan, expected)
+        show_plan(console, planned.plan, planned.expected)
 
-    return Outcome(document, exit=obstacles[0].exit_code if obstacles else 0, render=render)
+    obstacles = planned.plan.obstacles()
+    return Outcome(planned.document(), exit=obstacles[0].exit_code if obstacles else 0, render=render)
 
 
 TASKS = [stage]

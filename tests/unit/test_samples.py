@@ -6,12 +6,16 @@ import json
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hostkit.evals.archive import Archive
+from hostkit.inventory import load
+from hostkit.transport.connections import Connections
+from hostkit.transport.programs.run import run_program
 
 SAMPLES = Path(__file__).parents[1] / "samples"
 VERSIONS = sorted(folder for folder in SAMPLES.iterdir() if folder.is_dir())
@@ -66,3 +70,18 @@ def test_job_folders_are_listed_with_how_they_ended_and_what_they_printed(sample
 def test_an_inventory_is_accepted(samples: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(samples.parent))
     hostkit("inventory", "--check", "--inventory", str(samples / "inventory" / f"{name}.yaml"))
+
+
+def test_a_staged_checkpoint_is_proven_for_reuse_and_counts_in_retention(samples: Path) -> None:
+    (staged,) = (samples / "staged").iterdir()
+    inventory = load(samples.parent / "inventory.yaml")
+    request = {"folder": str(staged.parent), "name": staged.name, "state": str(samples)}
+    with Connections(inventory) as connections:
+        receiver = partial(run_program, connections.transport("here"), sys.executable, "receiver")
+        prepared = receiver(request | {"op": "prepare", "run": "drafter", "keep": 3})
+        assert prepared["staged"]["entry"] == "checkpoint.pt"
+        proven = receiver(request | {"op": "prove"})
+        assert (proven["proven"], proven["reason"]) == (True, None)
+        newer = request | {"name": "drafter-step200-01234567"}
+        prepared = receiver(newer | {"op": "prepare", "run": "drafter", "keep": 1})
+        assert prepared["prunable"] == [str(staged)]

@@ -1,6 +1,6 @@
 """The copy itself at the destination: by an rsync or a sender that we start, or from what a carrier brings to us.
 
-Travels to hosts: standard library only, Python 3.8 or newer. All of it happens under the claim on the place.
+Travels to hosts: standard library only, Python 3.8 or newer. All of it happens under the claim on the slot.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from checkpoint import completeness, formats
 from host import child as host_child
 from host import tools
 from transfer import protocol, receive_files, receive_subset, verify_files
-from transfer.staging_dir import Claim, Place, RefusedError, need_room
+from transfer.staging_dir import Claim, RefusedError, StagingSlot, need_room
 
 HERE_EVERY = 2.0  # seconds between two signs of life to a carrier
 
 
 def copied(
-    place: Place, request: dict[str, Any], claim: Claim, copy: Callable[[], dict[str, Any]]
+    slot: StagingSlot, request: dict[str, Any], claim: Claim, copy: Callable[[], dict[str, Any]]
 ) -> dict[str, Any]:
     """Have it copied and proven, unless another command did so a moment ago: what is proven is not touched again.
 
     The claim is free between a copy and its final name, while the source is compared. Until then the lock's note
     says what proves the copy.
     """
-    manifest = place.manifest()
+    manifest = slot.manifest()
     if manifest is not None and manifest.get("staged_at") != request.get("disproved"):
         raise RefusedError("published", "another command has staged it")
     wanted = [request.get(key) for key in ("files", "format", "entry", "plan")]
@@ -43,11 +43,11 @@ def copied(
     if (
         isinstance(before, dict)
         and before.get("of") == of
-        and changed(place.partial, before["reply"]["proofs"]) is None
+        and changed(slot.partial, before["reply"]["proofs"]) is None
     ):
         claim.note(before)
         return dict(before["reply"])
-    ready(place, request)
+    ready(slot, request)
     reply = copy()
     if "proofs" in reply:
         claim.note({"of": of, "reply": reply})
@@ -70,11 +70,11 @@ def changed(folder: str, proofs: list[dict[str, Any]]) -> str | None:
     return None
 
 
-def receive(place: Place, request: dict[str, Any], claim: Claim) -> dict[str, Any]:
+def receive(slot: StagingSlot, request: dict[str, Any], claim: Claim) -> dict[str, Any]:
     """Copy with the given rsync, then prove what came."""
-    before = place.arrived()
+    before = slot.arrived()
     done = host_child.ChildProcess(
-        [*request["argv"], place.partial + "/"],
+        [*request["argv"], slot.partial + "/"],
         given=os.fsencode(request["names"]),
         stdout=subprocess.DEVNULL,
         pass_fds=(claim.number,),
@@ -82,11 +82,11 @@ def receive(place: Place, request: dict[str, Any], claim: Claim) -> dict[str, An
     status = done.end(now=False)
     reply: dict[str, Any] = {"exit": status, "said": done.said(), "resumed_at": before}
     if status == 0:
-        reply.update(verify_files.proof(place.partial, request))
+        reply.update(verify_files.proof(slot.partial, request))
     return reply
 
 
-def pull(place: Place, request: dict[str, Any], claim: Claim) -> dict[str, Any]:
+def pull(slot: StagingSlot, request: dict[str, Any], claim: Claim) -> dict[str, Any]:
     """Run `argv` with `program` on its stdin, take what it sends; return proofs, or what is wrong."""
 
     def send(begin: Any) -> host_child.ChildProcess:
@@ -95,11 +95,11 @@ def pull(place: Place, request: dict[str, Any], claim: Claim) -> dict[str, Any]:
             request["argv"], given=program, stdout=subprocess.PIPE, pass_fds=(claim.number,)
         )
 
-    return _taken(place, request, send)
+    return _taken(slot, request, send)
 
 
-def _taken(place: Place, request: dict[str, Any], send: Callable[[Any], Any]) -> dict[str, Any]:
-    output = _output(place, request)
+def _taken(slot: StagingSlot, request: dict[str, Any], send: Callable[[Any], Any]) -> dict[str, Any]:
+    output = _output(slot, request)
     try:
         begin = output.resume()
         reply: dict[str, Any] = {"exit": 0, "said": "", "resumed_at": output.at, "trailer": {"code": None}}
@@ -112,10 +112,10 @@ def _taken(place: Place, request: dict[str, Any], send: Callable[[Any], Any]) ->
         output.close()
 
 
-def _output(place: Place, request: dict[str, Any]) -> Any:
+def _output(slot: StagingSlot, request: dict[str, Any]) -> Any:
     if "plan" in request:
-        return receive_subset.Selection(os.path.join(place.partial, request["entry"]), request)
-    return receive_files.Files(place.partial, request)
+        return receive_subset.Selection(os.path.join(slot.partial, request["entry"]), request)
+    return receive_files.Files(slot.partial, request)
 
 
 def _from_child(output: Any, child: host_child.ChildProcess, marker: bytes) -> dict[str, Any]:
@@ -153,10 +153,10 @@ def receive_stdin(request: dict[str, Any]) -> None:
     """Be the receiver that a carrier talks to; we end when nobody reads our answers, or nothing comes for too long."""
     carrier = Carrier(request["marker"].encode(), request["silence"])
     try:
-        place = Place(request["folder"], request["name"])
-        with Claim(place) as claim:
+        slot = StagingSlot(request["folder"], request["name"])
+        with Claim(slot) as claim:
             copy = _served if request.get("rsync") else _carried
-            reply = copied(place, request, claim, lambda: copy(place, request, claim, carrier))
+            reply = copied(slot, request, claim, lambda: copy(slot, request, claim, carrier))
     except RefusedError as why:
         reply = dict(why.more, refused=why.code, what=str(why))
     except OSError as error:
@@ -164,16 +164,16 @@ def receive_stdin(request: dict[str, Any]) -> None:
     carrier.say(reply)
 
 
-def ready(place: Place, request: dict[str, Any]) -> None:
+def ready(slot: StagingSlot, request: dict[str, Any]) -> None:
     """Refuse what does not fit; make the folder, without links that something could be written through."""
     plan = request.get("plan")
     files = request.get("files", ())
     for one in files:  # the source tells their names, and may be anybody's by now
         if not formats.inside(one["name"]):
             raise RefusedError("usage", "%r is no name of a file below a checkpoint" % one["name"][:200])
-    need_room(place, plan["size"] if plan else sum(one["size"] for one in files), max(1, len(files)))
-    os.makedirs(place.partial, mode=0o700, exist_ok=True)
-    for one in completeness.payload(place.partial):
+    need_room(slot, plan["size"] if plan else sum(one["size"] for one in files), max(1, len(files)))
+    os.makedirs(slot.partial, mode=0o700, exist_ok=True)
+    for one in completeness.payload(slot.partial):
         if os.path.islink(one):
             os.unlink(one)
 
@@ -237,9 +237,9 @@ class Carrier:
             os._exit(1)
 
 
-def _carried(place: Place, request: dict[str, Any], claim: Claim, carrier: Carrier) -> dict[str, Any]:
+def _carried(slot: StagingSlot, request: dict[str, Any], claim: Claim, carrier: Carrier) -> dict[str, Any]:
     del claim  # nobody else writes
-    output = _output(place, request)
+    output = _output(slot, request)
     try:
         begin = output.resume()
         reply: dict[str, Any] = {"exit": 0, "said": "", "resumed_at": output.at, "trailer": {"code": None}}
@@ -255,9 +255,9 @@ def _carried(place: Place, request: dict[str, Any], claim: Claim, carrier: Carri
         output.close()
 
 
-def _served(place: Place, request: dict[str, Any], claim: Claim, carrier: Carrier) -> dict[str, Any]:
+def _served(slot: StagingSlot, request: dict[str, Any], claim: Claim, carrier: Carrier) -> dict[str, Any]:
     """Be the far end of the carrier's rsync; it has its own way of telling that nothing comes any more."""
-    before = place.arrived()
+    before = slot.arrived()
     carrier.say({"begin": before})
     words = _words()
     if words[1:2] != ["--server"] or "--sender" in words or words[-1] != ".":
@@ -266,7 +266,7 @@ def _served(place: Place, request: dict[str, Any], claim: Claim, carrier: Carrie
     if rsync is None:
         raise RefusedError("cannot-create", "rsync is missing")
     server = host_child.ChildProcess(
-        [rsync, *words[1:]], stdin=0, stdout=subprocess.PIPE, cwd=place.partial, pass_fds=(claim.number,)
+        [rsync, *words[1:]], stdin=0, stdout=subprocess.PIPE, cwd=slot.partial, pass_fds=(claim.number,)
     )
     assert server.process.stdout is not None
     for data in iter(lambda: os.read(server.process.stdout.fileno(), 65536), b""):  # type: ignore[union-attr]
@@ -274,7 +274,7 @@ def _served(place: Place, request: dict[str, Any], claim: Claim, carrier: Carrie
     status = server.end(now=False)
     reply: dict[str, Any] = {"exit": status, "said": server.said(), "resumed_at": before}
     if status == 0:
-        reply.update(verify_files.proof(place.partial, request))
+        reply.update(verify_files.proof(slot.partial, request))
     return reply
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from checkpoint import completeness
 from jobs import folder as job_folder
-from transfer.staging_dir import Claim, Place, RefusedError
+from transfer.staging_dir import Claim, RefusedError, StagingSlot
 
 ABANDONED = 86400.0  # seconds after which nobody goes on with a copy that was cut, once another one of the run is there
 
@@ -25,7 +25,7 @@ def prune(folder: str, newest: str, run: str, keep: int, state: str | None) -> l
     removed = []
     for left in glob.glob(os.path.join(glob.escape(folder), ".staging", "*.going")):
         shutil.rmtree(left, ignore_errors=True)  # a removal that was cut short
-    for path in going(folder, newest, run, keep, state):
+    for path in prunable(folder, newest, run, keep, state):
         aside = os.path.join(folder, ".staging", os.path.basename(path) + ".going")
         try:
             os.rename(path, aside)  # at once away from its name, so that half of it is never found there
@@ -50,7 +50,7 @@ def _abandoned(folder: str, run: str, state: str | None) -> list[str]:
         try:
             if time.time() - _written(path) < ABANDONED or users(os.path.join(folder, found[1]), path, state):
                 continue
-            with Claim(Place(folder, found[1])):
+            with Claim(StagingSlot(folder, found[1])):
                 shutil.rmtree(path, ignore_errors=True)
         except (OSError, RefusedError):
             continue  # somebody copies it at this moment, or it is not ours to remove
@@ -66,10 +66,10 @@ def _remove_locks(folder: str, run: str) -> None:
         lock = ours.fullmatch(name)
         if lock is None:
             continue
-        place = Place(folder, lock[1])
+        slot = StagingSlot(folder, lock[1])
         try:
-            with Claim(place, tries=1) as claim:
-                if os.path.lexists(place.partial):
+            with Claim(slot, tries=1) as claim:
+                if os.path.lexists(slot.partial):
                     claim.note(claim.copied)
                 else:
                     claim.finish()
@@ -82,7 +82,7 @@ def _written(path: str) -> float:
     return max(os.lstat(one).st_mtime for one in (path, *completeness.payload(path)))
 
 
-def going(folder: str, newest: str, run: str, keep: int, state: str | None) -> list[str]:
+def prunable(folder: str, newest: str, run: str, keep: int, state: str | None) -> list[str]:
     """Return what `prune` would remove once `newest` is there."""
     older = []
     for name in os.listdir(folder) if os.path.isdir(folder) else []:

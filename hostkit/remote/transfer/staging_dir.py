@@ -41,7 +41,7 @@ class RefusedError(Exception):
         self.more = more
 
 
-class Place:
+class StagingSlot:
     """Where one checkpoint is staged."""
 
     def __init__(self, folder: str, name: str) -> None:
@@ -110,26 +110,26 @@ def _size(path: str) -> int:
 
 
 class Claim:
-    """The lock on one place. A child that is given `number` holds it as well, also after our own death.
+    """The lock on one slot. A child that is given `number` holds it as well, also after our own death.
 
     `copied`: what an earlier holder noted of a copy that it finished; None where there is none.
     """
 
-    def __init__(self, place: Place, tries: int = 20) -> None:
-        self._path = place.lock
+    def __init__(self, slot: StagingSlot, tries: int = 20) -> None:
+        self._path = slot.lock
         self._finished = False
         try:
-            os.makedirs(place.staging, mode=0o700, exist_ok=True)
+            os.makedirs(slot.staging, mode=0o700, exist_ok=True)
             self.number = self._open()
         except OSError as error:
             raise RefusedError(
-                "cannot-create", "%s: %s" % (error.filename or place.folder, error.strerror)
+                "cannot-create", "%s: %s" % (error.filename or slot.folder, error.strerror)
             ) from None
         while not self._locked():
             tries -= 1
             if tries <= 0:
                 os.close(self.number)
-                raise RefusedError("busy", "another command is copying it", holder=place.holder() or {})
+                raise RefusedError("busy", "another command is copying it", holder=slot.holder() or {})
             time.sleep(0.02)  # perhaps only somebody who looks whether it is free: that takes no time
         self.copied = self._note().get("copied")
         self.note(None)
@@ -199,10 +199,10 @@ def room(folder: str) -> dict[str, Any]:
     }
 
 
-def need_room(place: Place, size: int, files: int) -> None:
+def need_room(slot: StagingSlot, size: int, files: int) -> None:
     """Refuse what does not fit, before a byte moves."""
-    found = room(place.folder)
-    need = size - place.arrived()
+    found = room(slot.folder)
+    need = size - slot.arrived()
     if need > 0 and need + found["reserve"] > found["free"]:
         raise RefusedError("space", "not enough space", need=need, **found)
     if found["inodes"] is not None and found["inodes"] < files + 8:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hostkit.checkpoints import Candidate
-from hostkit.checkpoints.retention import Retention, goes_next, retention_of
+from hostkit.checkpoints.retention import Retention, next_deleted, retention_of
 from hostkit.inventory.models import Checkpoints
 
 
@@ -36,7 +36,7 @@ def rule(keep: int, every: int | None = None) -> Retention:
 def test_the_newest_stay_counted_with_the_one_that_comes(
     steps: list[int], keep: int, every: int | None, coming: int | None, gone: list[int]
 ) -> None:
-    assert [one.step for one in goes_next(kept(*steps), rule(keep, every), coming)] == gone
+    assert [one.step for one in next_deleted(kept(*steps), rule(keep, every), coming)] == gone
 
 
 def test_it_is_what_the_bundled_trainer_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,7 +54,7 @@ def test_it_is_what_the_bundled_trainer_does(tmp_path: Path, monkeypatch: pytest
                 (root / f"step_{step}" / name).touch()
         files.retain(root, keep, every)
         left = files.steps(root)
-        foretold = [one.step for one in goes_next(kept(*left), rule(keep, every or None), 9)]
+        foretold = [one.step for one in next_deleted(kept(*left), rule(keep, every or None), 9)]
         (root / "step_9").mkdir()
         for name in (checkpoint.NAME, checkpoint.STATE_NAME):
             (root / "step_9" / name).touch()

@@ -82,7 +82,7 @@ class World:
             contents=CONTENTS,
         )  # fmt: skip
 
-    def stage(self, _candidate: Candidate, plan: StagePlan, _progress: Any) -> Staged:
+    def stage(self, plan: StagePlan, _progress: Any) -> Staged:
         self._did("stage")
         return Staged(
             path=plan.path, host="ct129", sha256=SHA, bytes=1, step=plan.step, route=(), method="full"

@@ -13,7 +13,8 @@ from hostkit.checkpoints.retention import Retention
 from hostkit.evals.best import Best
 from hostkit.evals.overview import Overview, Row
 from hostkit.liveness.attempts import Attempt
-from hostkit.report.checkpoints import show_overview, show_plan
+from hostkit.report.checkpoints import show_overview
+from hostkit.report.staging import show_plan
 from hostkit.staging.models import StagePlan
 from hostkit.staging.timing import Expected
 
@@ -167,7 +168,7 @@ def test_a_staging_that_is_planned_names_what_it_would_remove() -> None:
         format="torch-zip",
         bytes=1,
         contents=Contents(path="/c/step_4.pt", complete=True),
-        going=("/s/drafter-step1",),
+        prunable=("/s/drafter-step1",),
         keep=3,
         route=("ct129", "pve", "ct200"),
     )

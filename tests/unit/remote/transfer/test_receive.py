@@ -1,4 +1,4 @@
-"""What the source tells is not believed: no file is written beside the place that a copy has."""
+"""What the source tells is not believed: no file is written beside the slot that a copy has."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from transfer import receive
-from transfer.staging_dir import Place, RefusedError
+from transfer.staging_dir import RefusedError, StagingSlot
 
 
 @pytest.mark.parametrize(
@@ -16,14 +16,14 @@ from transfer.staging_dir import Place, RefusedError
 def test_a_name_that_leads_out_of_the_checkpoint_is_refused_before_anything_is_made(
     tmp_path: Path, name: str
 ) -> None:
-    place = Place(str(tmp_path / "staged"), "drafter-step1-0")
+    slot = StagingSlot(str(tmp_path / "staged"), "drafter-step1-0")
     files = [{"name": "model.safetensors", "size": 1}, {"name": name, "size": 1}]
     with pytest.raises(RefusedError, match="no name of a file below a checkpoint"):
-        receive.ready(place, {"files": files, "format": "sharded"})
+        receive.ready(slot, {"files": files, "format": "sharded"})
     assert not (tmp_path / "staged").exists()
 
 
 def test_a_file_in_a_folder_of_the_checkpoint_is_none_of_those(tmp_path: Path) -> None:
-    place = Place(str(tmp_path), "drafter-step1-0")
-    receive.ready(place, {"files": [{"name": "deeper/..x..", "size": 1}], "format": "sharded"})
-    assert Path(place.partial).is_dir()
+    slot = StagingSlot(str(tmp_path), "drafter-step1-0")
+    receive.ready(slot, {"files": [{"name": "deeper/..x..", "size": 1}], "format": "sharded"})
+    assert Path(slot.partial).is_dir()

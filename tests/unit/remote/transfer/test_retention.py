@@ -14,7 +14,7 @@ import pytest
 
 from host import process
 from transfer import retention
-from transfer.staging_dir import Claim, Place, RefusedError
+from transfer.staging_dir import Claim, RefusedError, StagingSlot
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def test_a_lock_goes_with_its_copy_and_one_that_is_held_or_still_needed_stays(fo
     cut(folder, cut_lately, hours=2)
     for name in (unused, cut_lately, "somebody's"):
         (staging / f"{name}.lock").touch()
-    with Claim(Place(str(folder), held)):
+    with Claim(StagingSlot(str(folder), held)):
         prune(folder, 9)
         assert {one.name for one in staging.glob("*.lock")} == {
             f"{held}.lock",
@@ -121,14 +121,14 @@ def test_a_lock_goes_with_its_copy_and_one_that_is_held_or_still_needed_stays(fo
 
 
 def test_who_waited_for_a_lock_that_its_holder_removed_takes_the_next_one(folder: Path) -> None:
-    place = Place(str(folder), "drafter-step7-0123abcd")
-    with Claim(place) as first:
-        waiting = os.open(place.lock, os.O_RDWR)
+    slot = StagingSlot(str(folder), "drafter-step7-0123abcd")
+    with Claim(slot) as first:
+        waiting = os.open(slot.lock, os.O_RDWR)
         first.finish()
-    with Claim(place):
+    with Claim(slot):
         fcntl.flock(waiting, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the file that is gone: nobody is kept out by it
         with pytest.raises(RefusedError):
-            Claim(place, tries=1)
+            Claim(slot, tries=1)
     os.close(waiting)
 
 
@@ -166,7 +166,7 @@ def test_a_copy_that_was_cut_and_that_nobody_goes_on_with_is_let_go(folder: Path
 
 def test_a_copy_that_is_held_or_read_is_never_abandoned(folder: Path) -> None:
     stands = cut(folder, "drafter-step7-0123abcd", hours=25)  # its sender hangs: nothing was written for long
-    with Claim(Place(str(folder), stands.name)):
+    with Claim(StagingSlot(str(folder), stands.name)):
         assert prune(folder, 9) == []
     job = folder.parent / "state" / "jobs" / "0123456789abcdef"
     job.mkdir(parents=True)

@@ -11,7 +11,7 @@ import pytest
 
 import receiver
 from transfer import retention
-from transfer.staging_dir import Place
+from transfer.staging_dir import StagingSlot
 
 SHA256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"  # of nothing
 WHOLE: dict[str, Any] = {
@@ -28,8 +28,8 @@ WHOLE: dict[str, Any] = {
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(str(tmp_path), "drafter-step1-00000000")
+def slot(tmp_path: Path) -> StagingSlot:
+    return StagingSlot(str(tmp_path), "drafter-step1-00000000")
 
 
 def lay(folder: str, manifest: str) -> None:
@@ -38,13 +38,13 @@ def lay(folder: str, manifest: str) -> None:
     (Path(folder) / "manifest.json").write_text(manifest)
 
 
-def prove(place: Place) -> Any:
-    return receiver.serve({"op": "prove", "folder": place.folder, "name": place.name})["proven"]
+def prove(slot: StagingSlot) -> Any:
+    return receiver.serve({"op": "prove", "folder": slot.folder, "name": slot.name})["proven"]
 
 
-def test_a_manifest_as_it_was_written_proves_what_it_names(place: Place) -> None:
-    lay(place.final, json.dumps(WHOLE))
-    assert prove(place) is True
+def test_a_manifest_as_it_was_written_proves_what_it_names(slot: StagingSlot) -> None:
+    lay(slot.final, json.dumps(WHOLE))
+    assert prove(slot) is True
 
 
 @pytest.mark.parametrize(
@@ -63,63 +63,65 @@ def test_a_manifest_as_it_was_written_proves_what_it_names(place: Place) -> None
     ],
     ids=str,
 )
-def test_any_other_manifest_proves_nothing_and_is_no_fault(place: Place, change: dict[str, Any]) -> None:
-    lay(place.final, json.dumps(WHOLE | change))
-    assert prove(place) is False
-    assert place.manifest() is None
+def test_any_other_manifest_proves_nothing_and_is_no_fault(slot: StagingSlot, change: dict[str, Any]) -> None:
+    lay(slot.final, json.dumps(WHOLE | change))
+    assert prove(slot) is False
+    assert slot.manifest() is None
 
 
 @pytest.mark.parametrize("text", ["", "[]", "null", "[" * 100_000, "\0", '{"schema": "hostkit.staged/1"}'])
-def test_a_manifest_that_is_none_proves_nothing_and_is_no_fault(place: Place, text: str) -> None:
-    lay(place.final, text)
-    assert prove(place) is False
-    assert retention.going(place.folder, "newest", "drafter", 1, "/nowhere") == []
+def test_a_manifest_that_is_none_proves_nothing_and_is_no_fault(slot: StagingSlot, text: str) -> None:
+    lay(slot.final, text)
+    assert prove(slot) is False
+    assert retention.prunable(slot.folder, "newest", "drafter", 1, "/nowhere") == []
 
 
 @pytest.mark.parametrize("note", ["5", "[1]", "[" * 100_000, "{"])
-def test_a_lock_with_anything_written_in_it_is_still_only_a_lock(place: Place, note: str) -> None:
+def test_a_lock_with_anything_written_in_it_is_still_only_a_lock(slot: StagingSlot, note: str) -> None:
     import fcntl
 
-    Path(place.staging).mkdir()
-    Path(place.lock).write_text(note)
-    with open(place.lock) as held:
+    Path(slot.staging).mkdir()
+    Path(slot.lock).write_text(note)
+    with open(slot.lock) as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        assert place.holder() == {"held": True}
+        assert slot.holder() == {"held": True}
 
 
-def publish(place: Place, **more: Any) -> dict[str, Any]:
-    Path(place.partial).mkdir(parents=True)
-    arrived = Path(place.partial) / "checkpoint.pt"
+def publish(slot: StagingSlot, **more: Any) -> dict[str, Any]:
+    Path(slot.partial).mkdir(parents=True)
+    arrived = Path(slot.partial) / "checkpoint.pt"
     arrived.touch()
     look = arrived.stat()
     proof = {"name": "checkpoint.pt", "sha256": SHA256, "size": 0}
     proof |= {"mtime_ns": look.st_mtime_ns, "inode": look.st_ino}
-    asked = {"op": "publish", "folder": place.folder, "name": place.name, "keep": 1, "state": "/nowhere"}
+    asked = {"op": "publish", "folder": slot.folder, "name": slot.name, "keep": 1, "state": "/nowhere"}
     return receiver.serve(asked | {"manifest": WHOLE | {"files": [proof]}} | more)
 
 
 @pytest.mark.parametrize("what", ["file", "link to nothing", "link to a folder", "folder"])
-def test_whatever_has_the_final_name_makes_way_and_what_a_link_names_stays(place: Place, what: str) -> None:
-    elsewhere = Path(place.folder) / "elsewhere"
+def test_whatever_has_the_final_name_makes_way_and_what_a_link_names_stays(
+    slot: StagingSlot, what: str
+) -> None:
+    elsewhere = Path(slot.folder) / "elsewhere"
     lay(str(elsewhere), "mine")
-    final = Path(place.final)
+    final = Path(slot.final)
     if what == "file":
         final.write_text("somebody's")
     elif what == "folder":
-        lay(place.final, "{}")
+        lay(slot.final, "{}")
     else:
         final.symlink_to(elsewhere if what == "link to a folder" else "/nowhere")
-    assert publish(place).get("path") == place.final
+    assert publish(slot).get("path") == slot.final
     assert final.is_dir()
     assert not final.is_symlink()
-    assert prove(place) is True
+    assert prove(slot) is True
     assert (elsewhere / "manifest.json").read_text() == "mine"
 
 
 def test_an_older_one_that_cannot_be_removed_does_not_fail_what_was_staged(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+    slot: StagingSlot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    older = Path(place.folder) / "older"
+    older = Path(slot.folder) / "older"
     lay(str(older), json.dumps(WHOLE | {"staged_at": 1.0}))
     rename = os.rename
 
@@ -131,8 +133,8 @@ def test_an_older_one_that_cannot_be_removed_does_not_fail_what_was_staged(
         rename(source, target)
 
     monkeypatch.setattr(os, "rename", held)
-    reply = publish(place)
-    assert (reply.get("path"), reply.get("removed")) == (place.final, [])
+    reply = publish(slot)
+    assert (reply.get("path"), reply.get("removed")) == (slot.final, [])
     assert older.is_dir()
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hostkit.errors import CannotCreateError, DataError, HostkitError
-from tests.unit.checkpoints.conftest import Ground, saved
+from tests.unit.staging.conftest import Ground, saved
 
 
 def test_a_checkpoint_comes_through_ssh_and_pct_whole_and_proven(far: Ground) -> None:
@@ -122,9 +122,9 @@ def test_a_checkpoint_pruned_after_it_was_chosen_is_a_vanished_source(ground: Gr
         plan = plan_stage(connections, inventory, *where)
         path.unlink()
         with pytest.raises(DataError, match="vanished"):  # between plan and copy
-            stage(connections, inventory, *where, plan=plan)
+            stage(connections, inventory, plan)
         with pytest.raises(DataError, match="vanished"):  # between choice and plan
-            stage(connections, inventory, *where)
+            stage(connections, inventory, plan_stage(connections, inventory, *where))
     assert ground.finals() == []
 
 

@@ -10,7 +10,7 @@ from hostkit.inventory.models import Inventory
 from hostkit.staging.plan import plan_stage
 from hostkit.staging.stage import stage
 from hostkit.transport.connections import Connections
-from tests.unit.checkpoints.conftest import Ground
+from tests.unit.staging.conftest import Ground
 
 PATTERN = "step_{step}/checkpoint.safetensors"
 
@@ -48,7 +48,7 @@ def test_of_a_safetensors_file_the_declared_weights_alone_come(ground: Ground, o
         if not own:  # the bundled harness would not find them under their names
             assert plan.refused == "tensors cannot be taken out of safetensors"
             return
-        staged = stage(connections, inventory, *where, plan=plan)
+        staged = stage(connections, inventory, plan)
     assert staged.bytes < 1.01 * 4 * 50_000
     found = load_file(staged.path)
     assert list(found) == ["net.w"]

@@ -17,16 +17,16 @@ import pytest
 from hostkit.errors import DataError, UnreachableError
 from hostkit.staging.method import Chosen, Method
 from hostkit.staging.models import StagePlan
-from hostkit.staging.plan import _carried, plan_stage
+from hostkit.staging.plan import _via, plan_stage
 from hostkit.staging.stage import stage
-from hostkit.staging.transfer_route import By, Way
+from hostkit.staging.transfer_route import By, TransferRoute
 from hostkit.transport.connections import Connections
 from tests.contract.servers import Fleet, has_ipv6
-from tests.unit.checkpoints.conftest import Ground, saved
-from tests.unit.checkpoints.test_interruption import alive, lock, other_command, senders, until
-from tests.unit.checkpoints.test_selecting import same_weights, trained
 from tests.unit.remote.checkpoint.test_completeness import safetensors_file
 from tests.unit.remote.subset.test_torch_layout import flip
+from tests.unit.staging.conftest import Ground, saved
+from tests.unit.staging.test_interruption import alive, lock, other_command, senders, until
+from tests.unit.staging.test_method import same_weights, trained
 
 
 @pytest.fixture
@@ -62,15 +62,13 @@ def planned(ground: Ground, *, method: Method = "full", by: By = "auto") -> Stag
 def staged_by(ground: Ground, plan: StagePlan) -> Any:
     inventory = ground.inventory()
     with Connections(inventory) as connections:
-        (one,) = ground.candidates(connections)
-        where = ("drafter", one, ground.destination, str(ground.staged))
-        return stage(connections, inventory, *where, plan=plan)
+        return stage(connections, inventory, plan)
 
 
 def streamed(plan: StagePlan) -> StagePlan:
     """Return the plan as it is made where rsync is missing, of a copy whose sender runs where its carrier does."""
     argv = ("python3", "-I", "-S", "-B", "-")
-    return plan.model_copy(update={"carried": "stream", "argv": argv, "names": ""})
+    return plan.model_copy(update={"via": "stream", "argv": argv, "names": ""})
 
 
 def test_the_source_pushes_where_the_destination_does_not_reach_it_and_the_plan_says_so(
@@ -91,7 +89,7 @@ def test_the_source_pushes_where_the_destination_does_not_reach_it_and_the_plan_
 def test_the_whole_file_is_pushed_by_rsync_and_goes_on_where_it_was_cut(one_way: Ground) -> None:
     path = saved(one_way.root / "step_1" / "checkpoint.pt", 1)
     plan = planned(one_way)
-    assert (plan.by, plan.carried) == ("push", "rsync")
+    assert (plan.by, plan.via) == ("push", "rsync")
     partial = one_way.staged / ".staging" / plan.name
     partial.mkdir(parents=True)
     (partial / "checkpoint.pt").write_bytes(path.read_bytes()[:123_456])
@@ -109,7 +107,7 @@ def test_what_is_wrong_with_the_checkpoint_is_told_before_it_is_known_who_reache
     def unreadable(*_: Any, **__: Any) -> None:
         raise DataError("it is not to be read", where="box")
 
-    monkeypatch.setattr("hostkit.staging.transfer_route.choose_way", lambda *_: known.wait())
+    monkeypatch.setattr("hostkit.staging.transfer_route.choose_route", lambda *_: known.wait())
     monkeypatch.setattr("hostkit.staging.plan.inspect_checkpoint", unreadable)
     try:
         with pytest.raises(DataError, match="not to be read"):
@@ -133,7 +131,7 @@ def test_neither_reaches_the_other_and_nothing_is_relayed_unasked(strangers: Gro
 def test_a_relay_brings_it_from_container_to_container(strangers: Ground, method: Method) -> None:
     path = trained(strangers)
     plan = planned(strangers, method=method, by="relay")
-    assert (plan.by, plan.carried) == ("relay", "stream")
+    assert (plan.by, plan.via) == ("relay", "stream")
     assert plan.route == ("ct200", "pve1", "this machine", "pve2", "ct129")
     staged = staged_by(strangers, plan)
     same = Path(staged.path).read_bytes() == path.read_bytes()
@@ -144,8 +142,8 @@ def test_a_relay_brings_it_from_container_to_container(strangers: Ground, method
 
 
 @pytest.mark.report("d9")
-@pytest.mark.parametrize("carried", ["rsync", "stream"])
-def test_any_name_is_pushed_and_nothing_in_it_is_run(one_way: Ground, carried: str) -> None:
+@pytest.mark.parametrize("via", ["rsync", "stream"])
+def test_any_name_is_pushed_and_nothing_in_it_is_run(one_way: Ground, via: str) -> None:
     name = "-rf my run (v2) `touch canary` 'q' \"ü\" a:b $(touch canary);\n*"
     path = saved(one_way.root / name / "step_1" / "check point.pt", 1, numbers=1000)
     inventory = one_way.inventory()
@@ -154,8 +152,8 @@ def test_any_name_is_pushed_and_nothing_in_it_is_run(one_way: Ground, carried: s
         (one,) = one_way.candidates(connections, pattern)
         where = ("drafter", one, "eval", str(one_way.staged))
         plan = plan_stage(connections, inventory, *where, method="full")
-        plan = plan if carried == "rsync" else streamed(plan)
-        staged = stage(connections, inventory, *where, plan=plan)
+        plan = plan if via == "rsync" else streamed(plan)
+        staged = stage(connections, inventory, plan)
     assert Path(staged.path).read_bytes() == path.read_bytes()
     assert not list(one_way.folder.rglob("canary"))
     assert not Path("canary").exists()
@@ -189,8 +187,8 @@ def test_a_shell_that_prints_is_no_way_for_a_pulling_rsync_and_is_streamed_past(
     ground = Ground(tmp_path, hosts, source="ct200", destination="ct129")
     path = saved(ground.root / "step_1" / "checkpoint.pt", 1)
     plan = planned(ground)
-    assert (plan.by, plan.carried) == ("pull", "stream")
-    assert "a login shell on the way prints" in plan.carried_why
+    assert (plan.by, plan.via) == ("pull", "stream")
+    assert "a login shell on the way prints" in plan.via_why
     assert Path(staged_by(ground, plan).path).read_bytes() == path.read_bytes()
 
 
@@ -263,11 +261,11 @@ def partial_of(ground: Ground, plan: StagePlan, name: str, data: bytes) -> None:
 def test_rsync_missing_on_a_side_is_said_and_the_stream_taken() -> None:
     has, lacks = {"rsync": "/usr/bin/rsync"}, {"rsync": None}
     whole = Chosen("full", "", ())
-    assert _carried(whole, Way("pull", ""), {"ct200": has, "ct129": has})[0] == "rsync"
+    assert _via(whole, TransferRoute("pull", ""), {"ct200": has, "ct129": has})[0] == "rsync"
     for tools in ({"ct200": lacks, "ct129": has}, {"ct200": has, "ct129": lacks}):
-        carried, why = _carried(whole, Way("pull", ""), tools)
+        via, why = _via(whole, TransferRoute("pull", ""), tools)
         missing = next(host for host, found in tools.items() if found is lacks)
-        assert (carried, why) == ("stream", f"rsync missing on {missing}")
+        assert (via, why) == ("stream", f"rsync missing on {missing}")
 
 
 def test_a_streamed_file_goes_on_at_the_exact_byte_and_is_proven_whole(ground: Ground) -> None:
@@ -313,7 +311,7 @@ def test_a_folder_is_streamed_with_all_its_files_also_the_empty_ones(ground: Gro
         (found,) = ground.candidates(connections, "step_{step}")
         where = ("drafter", found, "box", str(ground.staged))
         plan = streamed(plan_stage(connections, inventory, *where, method="full"))
-        staged = stage(connections, inventory, *where, plan=plan)
+        staged = stage(connections, inventory, plan)
     there = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     assert {name: (Path(staged.path) / name).read_bytes() for name in there} == there
 
@@ -374,6 +372,7 @@ def test_hosts_with_ipv6_addresses_alone_are_reached_whoever_carries(
 def test_python_ends_without_waiting_for_a_way_that_is_still_looked_for() -> None:
     program = (
         "import time; from hostkit.staging import transfer_route;"
-        " transfer_route.choose_way = lambda *_: time.sleep(100); transfer_route.find_way(None, None, 'ct200', 'ct129')"
+        " transfer_route.choose_route = lambda *_: time.sleep(100);"
+        " transfer_route.find_route(None, None, 'ct200', 'ct129')"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=50)

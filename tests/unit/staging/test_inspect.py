@@ -12,7 +12,7 @@ from hostkit.staging.inspect import inspect_checkpoint, list_checkpoints, look, 
 from hostkit.transport.base import Completed
 from hostkit.transport.connections import Connections
 from hostkit.transport.fake import FakeTransport
-from tests.unit.checkpoints.conftest import Ground, saved
+from tests.unit.staging.conftest import Ground, saved
 
 
 def test_the_step_inside_and_the_weights_of_several_come_in_one_round_trip(ground: Ground) -> None:

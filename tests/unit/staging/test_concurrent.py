@@ -10,7 +10,7 @@ import pytest
 
 from hostkit.staging.method import Method
 from hostkit.staging.stage import Staged
-from tests.unit.checkpoints.conftest import Ground, saved
+from tests.unit.staging.conftest import Ground, saved
 
 COMMANDS = 3
 ROUNDS = 3

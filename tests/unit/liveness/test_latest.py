@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hostkit.errors import DataError, UnreachableError
-from hostkit.evals.finding import choice_of, choose_latest
+from hostkit.liveness.latest import choice_of, choose_latest
 from hostkit.liveness.status import CheckpointStatus, HopStatus, HostStatus, StepStatus, TrainStatus
 
 STARTED = 1_000_000_000

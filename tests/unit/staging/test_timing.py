@@ -60,7 +60,7 @@ def test_the_last_one_over_the_same_route_tells_it(rates: RouteRates) -> None:
         {"destination": "workspace"},
         {"source": "other"},
         {"by": "push"},
-        {"carried": "stream"},
+        {"via": "stream"},
         {"rate": MIB},
     ],
 )

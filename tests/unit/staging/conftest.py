@@ -89,7 +89,7 @@ class Ground:
             where = ("drafter", one, self.destination, str(self.staged))
             plan = plan_stage(connections, inventory, *where, method=method, rate=rate, by=by, keep=keep)
             tell = lambda *told: self.told.append(told)  # noqa: E731
-            return stage(connections, inventory, *where, plan=plan, progress=tell, **more)
+            return stage(connections, inventory, plan, progress=tell, **more)
 
     def finals(self) -> list[str]:
         """Return what stands under a final name."""

@@ -14,8 +14,8 @@ from hostkit.staging.method import choose_method
 from hostkit.staging.plan import plan_stage
 from hostkit.staging.stage import stage
 from hostkit.transport.connections import Connections
-from tests.unit.checkpoints.conftest import Ground
 from tests.unit.remote.subset.test_torch_layout import flip
+from tests.unit.staging.conftest import Ground
 
 
 def trained(ground: Ground, step: int = 1, *, numbers: int = 50_000, folder: str = "") -> Path:
@@ -105,12 +105,12 @@ def test_a_source_that_is_another_than_the_planned_one_is_refused(
 ) -> None:
     path = trained(ground)
     with Connections(ground.inventory()) as connections:
-        where, plan = planned(ground, connections)
+        _, plan = planned(ground, connections)
         path.unlink()
         if act == "save again":
             trained(ground)
         with pytest.raises(DataError, match=said):
-            stage(connections, connections.inventory, *where, plan=plan)
+            stage(connections, connections.inventory, plan)
     assert ground.finals() == []
 
 
@@ -123,7 +123,7 @@ def test_it_goes_on_from_what_is_there_and_from_the_last_good_record_of_what_is_
     path = trained(ground)
     whole = Path(ground.stage(1, method="weights").path).read_bytes()
     with Connections(ground.inventory()) as connections:
-        where, plan = planned(ground, connections)
+        _, plan = planned(ground, connections)
         partial = ground.staged / ".staging" / plan.name
         (ground.staged / plan.name).rename(partial)
         (partial / "manifest.json").unlink()
@@ -132,7 +132,7 @@ def test_it_goes_on_from_what_is_there_and_from_the_last_good_record_of_what_is_
             part[bad] ^= 1
         (partial / "checkpoint.pt").write_bytes(part)
         _, plan = planned(ground, connections)
-        staged = stage(connections, connections.inventory, *where, plan=plan)
+        staged = stage(connections, connections.inventory, plan)
     assert Path(staged.path).read_bytes() == whole
     assert staged.resumed_at == kept if bad is None else staged.resumed_at <= kept
     same_weights(staged.path, path)
@@ -244,7 +244,7 @@ def test_of_a_foreign_layout_the_declared_weights_come_and_stand_bare_where_the_
         where = ("drafter", one, "box", str(ground.staged))
         plan = plan_stage(connections, inventory, *where)
         assert (plan.method, plan.contents.step) == ("weights", 1)  # by itself, though the file is small
-        staged = stage(connections, inventory, *where, plan=plan)
+        staged = stage(connections, inventory, plan)
     found = torch.load(staged.path, weights_only=True)
     assert sorted(found["draft_state_dict"]) == [f"layers.{i}.weight" for i in range(4)]
     assert float(found["draft_state_dict"]["layers.3.weight"][0]) == 3.0

@@ -18,15 +18,15 @@ import pytest
 
 from hostkit.staging.method import Method
 from hostkit.staging.stage import Staged
-from tests.unit.checkpoints.conftest import Ground, saved
-from tests.unit.checkpoints.test_staging import stub
+from tests.unit.staging.conftest import Ground, saved
+from tests.unit.staging.test_stage import stub
 
 # tells that it began, then waits until the test opens the gate; the real rsync runs as its own process
 GATED = 'echo $$ >> {folder}/began; while [ ! -e {folder}/gate ]; do sleep 0.05; done; exec "$RSYNC" "$@"'
 COMMAND = """
 import json, signal, sys
 from pathlib import Path
-from tests.unit.checkpoints.conftest import Ground
+from tests.unit.staging.conftest import Ground
 signal.signal(signal.SIGINT, signal.default_int_handler)
 asked = json.loads(sys.argv[1])
 Ground(Path(asked["folder"]), asked["hosts"], asked["source"], asked["destination"]).stage(1, **asked["more"])
