@@ -52,7 +52,7 @@ def gone(pid: int) -> bool:
     return not Path(f"/proc/{pid}").exists()
 
 
-def test_all_questions_of_a_command_go_to_one_attendant_that_ends_with_it(fleet: Fleet) -> None:
+def test_all_questions_of_a_command_go_to_one_command_server_that_ends_with_it(fleet: Fleet) -> None:
     with reach("ct200", multiplexed=True, **hosts(fleet)) as transport:
         pid = command_server(transport)
         assert command_server(transport) == pid
@@ -211,7 +211,9 @@ def _lost(transport: Transport, told: Path) -> None:
         transport.run(["sh", "-c", script], timeout=3)
 
 
-def test_a_host_that_is_expected_has_its_attendant_before_it_is_asked(fleet: Fleet, tmp_path: Path) -> None:
+def test_a_host_that_is_expected_has_its_command_server_before_it_is_asked(
+    fleet: Fleet, tmp_path: Path
+) -> None:
     came, python = tmp_path / "came", tmp_path / "python3"
     python.write_text(f'#!/bin/sh\ntouch {came}\nexec {sys.executable} "$@"\n')
     python.chmod(0o755)
@@ -219,7 +221,7 @@ def test_a_host_that_is_expected_has_its_attendant_before_it_is_asked(fleet: Fle
     chain["ct200"]["python"] = str(python)
     with Connections(inventory(**chain), multiplexed=True) as connections:
         connections.preconnect("ct200", "ct129")
-        until(came.exists, "its command_server")
+        until(came.exists, "its command server")
         command_server(connections.transport("ct200"))
 
 
