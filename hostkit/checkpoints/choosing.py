@@ -8,7 +8,7 @@ from hostkit.checkpoints.models import Candidate, Value
 from hostkit.errors import DataError, UsageError
 
 CHOSEN = "chosen"
-NEAREST = 5  # steps that are named where the one that was asked for is not there
+NEAREST = 5  # steps that are named where the one that was requested is not there
 
 
 class Ranked(Value):
@@ -66,7 +66,7 @@ def choose(
             f"step {chosen.step} was written before the live attempt began: what it resumed from, or a stray"
         )
     elif chosen is not None and live_step is None:
-        note = "the live step is not known, so a checkpoint of an earlier attempt cannot be told from the run's own"
+        note = "the live step is unknown, so the checkpoint may be of an earlier attempt"
     ranked = [
         Ranked(candidate=one, chosen=one is chosen, why=_why(one, chosen, why[id(one)], own, started_ns))
         for one in found
@@ -99,7 +99,7 @@ def _why(
 
 
 def choose_step(candidates: Iterable[Candidate], step: int) -> Candidate:
-    """Return the complete checkpoint of the step that was asked for. Raises UsageError, DataError."""
+    """Return the complete checkpoint of the step that was requested. Raises UsageError, DataError."""
     found = sorted(candidates, key=lambda one: one.step)
     mine = [one for one in found if one.step == step]
     for one in sorted(mine, key=lambda one: one.mtime_ns or 0, reverse=True):

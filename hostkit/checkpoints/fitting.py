@@ -226,11 +226,11 @@ def _config(document: Any) -> tuple[dict[str, Any] | None, list[str]]:
             if isinstance(value, list) and value and all(type(one) is int for one in value):
                 config[name] = value
             else:
-                problems.append(f"its config's {name} is no list of layer numbers")
+                problems.append(f"its config's {name} is not a list of layer numbers")
         elif type(value) is int and value >= 0:
             config[name] = value
         else:
-            problems.append(f"its config's {name} is {value!r}, no whole number")
+            problems.append(f"its config's {name} is {value!r}, not an integer")
     return (config if len(config) == len(NUMBERS) + len(NEEDED) else None), problems
 
 

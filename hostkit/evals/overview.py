@@ -6,16 +6,22 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict
 
-from hostkit.checkpoints import Candidate, Choice
+from hostkit.checkpoints.choosing import Choice
+from hostkit.checkpoints.models import Candidate, Layout
 from hostkit.checkpoints.retention import Retention, next_deleted, retention_of
 from hostkit.evals.best import Best, best_of
 from hostkit.inventory.models import Inventory
 from hostkit.liveness.attempts import Attempt, attempt_of, resumed_from
+from hostkit.liveness.latest import choice_of
+from hostkit.liveness.observe import observe
+from hostkit.staging.inspect import summaries
 
 if TYPE_CHECKING:
     from hostkit.liveness.status import TrainStatus
+    from hostkit.transport.connections import Connections
 
 SCHEMA = "hostkit.checkpoints/1"
+ALL_LINES = 100_000  # of the log's tail, in which a resume may be told of
 
 Inside = dict[
     str, tuple[int | None, int | None]
@@ -84,7 +90,26 @@ class Overview(BaseModel):
         }
 
 
-def overview(
+def overview(connections: Connections, inventory: Inventory, run: str) -> Overview:
+    """Observe a run, look into its complete checkpoints, and put together what is known of all.
+
+    Raises UnreachableError, DataError where its checkpoints are not known.
+    """
+    host = inventory.runs[run].host
+    connections.preconnect(host)
+    status = observe(connections, inventory, run, ALL_LINES)
+    choice = choice_of(status)
+    inside: Inside = {}
+    complete = [ranked.candidate.path for ranked in choice.ranked if ranked.candidate.complete]
+    if complete:
+        python, layout = inventory.hosts[host].python, Layout.of(inventory.runs[run].checkpoints)
+        inside, torn = summaries(connections.transport(host), python, complete, layout)
+        if torn:  # by this closer look, though they end as they should
+            choice = choice_of(status, torn)
+    return overview_of(inventory, status, choice, inside, status.log.lines)
+
+
+def overview_of(
     inventory: Inventory, status: TrainStatus, choice: Choice, inside: Inside, lines: list[str]
 ) -> Overview:
     """Put it together. `lines`: of the run's log, the oldest first."""
@@ -103,7 +128,7 @@ def overview(
         live_step=status.step.live,
     )
     retention = retention_of(saved, process.argv if process else ())
-    going = (
+    deleted = (
         [one.path for one in next_deleted(candidates, retention, status.step.next_save)] if retention else []
     )
     evals = [name for name, one in inventory.evals.items() if one.run == status.run]
@@ -131,7 +156,7 @@ def overview(
                     live_step=limit,
                     resumed=resumed,
                 ),
-                next_to_go=one.candidate.path in going if retention else None,
+                next_to_go=one.candidate.path in deleted if retention else None,
                 best=any(_is(one.candidate, each) for each in best),
             )
             for one in choice.ranked

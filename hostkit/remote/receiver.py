@@ -110,7 +110,7 @@ def _disproof(slot: StagingSlot, manifest: dict[str, Any]) -> str | None:
         path = os.path.join(slot.final, one["name"])
         try:
             if not stat.S_ISREG(os.lstat(path).st_mode):
-                return "%s is no regular file" % one["name"]
+                return "%s is not a regular file" % one["name"]
             found = verify.prove(path, False)
         except OSError as error:
             return "%s: %s" % (one["name"], error.strerror)

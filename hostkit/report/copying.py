@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 TOLD_EVERY = 5.0  # seconds between two lines where no terminal is
 DRAWN_EVERY = 1.0
 LEAST = 10  # columns below which a bar shows nothing
-WORDS = {"copy": "copying", "wait": "another command copies it; waiting", "prove": "proving"}
+WORDS = {"copy": "copying", "wait": "another command copies it; waiting", "prove": "verifying"}
 
 
 class Copying:

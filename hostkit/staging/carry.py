@@ -58,7 +58,7 @@ def _lost(plan: StagePlan, reply: dict[str, Any]) -> UnreachableError:
     told = last_lines(said)
     named = [hop for hop in plan.into if re.search(rf"\b{re.escape(hop)}\b", told)]
     began = bool(reply["sender"])
-    hint = "the same command again goes on where it stopped"
+    hint = "run the same command to resume"
     if not began and plan.by == "push":
         hint = f"the keys and known_hosts of {carrier} itself count here; `--by relay` uses this machine's"
     what = "lost" if began else "did not reach"

@@ -56,7 +56,7 @@ def list_checkpoints(
     reply = run_program(transport, python, "checkpoint_reader", request, timeout=BUDGET, retry=True)
     found = reply.get("candidates")
     if not isinstance(found, list):
-        raise ProtocolError("the list of checkpoints is no list", where=transport.host)
+        raise ProtocolError("the list of checkpoints is not a list", where=transport.host)
     return found
 
 
@@ -90,6 +90,4 @@ def _contents(reply: dict[str, Any], host: str) -> Contents:
     try:
         return Contents.model_validate(reply)
     except ValidationError as error:
-        raise ProtocolError(
-            f"the reply about a checkpoint is not what it should be: {error}", where=host
-        ) from error
+        raise ProtocolError(f"unexpected reply about a checkpoint: {error}", where=host) from error

@@ -16,7 +16,7 @@ Method = Literal["auto", "weights", "full"]
 FOLDERS = ("sharded", "huggingface", "dcp")
 WORTH = 0.8  # a selection that is a larger part of the file than this saves next to nothing,
 LEAST = 16 << 20  # and so does one that leaves fewer bytes behind
-WHOLE = "the whole checkpoint, which goes on where it was cut"
+WHOLE = "the whole checkpoint; an interrupted copy can resume"
 MODEL_FILES = (".json", ".txt", ".model", ".jinja", ".index.json")
 BUDGET = 300.0  # seconds to lay out a selection, beside what reading for it takes
 SLOW = 30 << 20  # bytes a second that a busy disk still reads
@@ -51,7 +51,7 @@ def choose_method(
     full = Chosen("full", WHOLE, contents.files)
     if own_harness and not layout.weights and method == "auto":
         return Chosen(
-            "full", f"{WHOLE} (`weights:` does not say what your own harness needs of it)", contents.files
+            "full", f"{WHOLE} (`weights:` does not declare what your own harness needs)", contents.files
         )
     if method == "full" or not contents.complete:
         return full
@@ -67,9 +67,9 @@ def choose_method(
     why = _not_worth(contents, [one for _, one in tensors]) if method == "auto" and not brought else None
     named = contents.format == "safetensors" and layout.weights and not brought
     if contents.format != "torch-zip" and not named:
-        why = f"tensors cannot be taken out of {contents.format}"
+        why = f"tensors cannot be extracted from {contents.format}"
     elif not keys:
-        why = "the weights are under no key of their own"
+        why = "the weights have no key of their own"
     if why is None:
         request = {"path": contents.path, "keys": keys, "harness": not own_harness}
         request |= layout.request() | {"rate": rate, "step_inside": contents.step}
@@ -90,7 +90,7 @@ def choose_method(
             return Chosen("weights", words, contents.files, selection=plan)
         why = str(plan.get("reason"))
     if method == "weights":
-        return Chosen("weights", "as asked for", contents.files, refused=why)
+        return Chosen("weights", "as requested", contents.files, refused=why)
     return Chosen("full", f"{WHOLE} ({why})", contents.files)
 
 

@@ -29,7 +29,7 @@ class StagePlan(Value):
     bytes: int
     contents: Contents
     method: str = "full"
-    why: str = "the whole checkpoint, which goes on where it was cut"
+    why: str = "the whole checkpoint; an interrupted copy can resume"
     by: str = "pull"  # who carries: the destination pulls, the source pushes, this machine relays
     by_why: str = ""
     via: str = "rsync"  # or stream: hostkit's own wire
@@ -43,7 +43,7 @@ class StagePlan(Value):
     files: tuple[File, ...] = ()
     selection: dict[str, Any] | None = None  # the smaller file, laid out; None: files as they are
     rate: int | None = None
-    refused: str | None = None  # why the method that was asked for cannot be used
+    refused: str | None = None  # why the method that was requested cannot be used
     unreached: str | None = None  # why there is no way between the two
     room: dict[str, Any] = Field(default_factory=dict)
     arrived: int = 0
@@ -80,7 +80,7 @@ class StagePlan(Value):
         if self.staged:
             return []
         if self.unreached is not None:
-            hint = "`--by relay` brings it through this machine; or let one of the two into the other"
+            hint = "`--by relay` copies through this machine; or allow SSH between the two hosts"
             found.append(UnreachableError(self.unreached, hop=self.source, where=self.destination, hint=hint))
         free, reserve = int(self.room.get("free", 0)), int(self.room.get("reserve", 0))
         where = f"{self.destination}:{self.folder}"
@@ -107,7 +107,9 @@ class StagePlan(Value):
         going = () if self.staged else self.prunable
         said = f"already at {self.path}" if self.staged else f"{size(self.need)} to {self.path}"
         by = {"push": f", pushed by {self.source}", "relay": ", relayed by this machine"}.get(self.by, "")
-        gone = f"; then {len(going)} older staged are removed: {', '.join(going)}" if going else ""
+        gone = (
+            f"; then {len(going)} older staged checkpoints are removed: {', '.join(going)}" if going else ""
+        )
         return PlanStep(
             name="stage",
             host=self.destination,

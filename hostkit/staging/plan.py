@@ -147,7 +147,7 @@ def _via(chosen: Chosen, route: TransferRoute, tools: dict[str, dict[str, str | 
     if route.by == "relay":
         return "stream", "no rsync copies between two other hosts"
     if route.prints:
-        return "stream", "a login shell on the way prints, which rsync would take for data"
+        return "stream", "a login shell on the route prints, which corrupts the rsync stream"
     return "rsync", "both sides have it"
 
 

@@ -1,6 +1,6 @@
 """What rsync's exit status and complaints mean for a checkpoint: every status but 0 is a failed copy (pure).
 
-For a checkpoint 23 and 24 are failures too: the one file that was asked for is not there whole.
+For a checkpoint 23 and 24 are failures too: the one file that was requested is not there whole.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def failure(exit: int, said: str, *, source: str, destination: str) -> HostkitEr
         return CannotCreateError(
             f"disk full, or the disk refused a write; {told}",
             where=destination,
-            hint="free space and run the same command: it goes on where it stopped",
+            hint="free space, then run the same command to resume",
         )
     if exit == 127 or NO_RSYNC.search(text):
         return CannotCreateError(
@@ -76,7 +76,7 @@ def failure(exit: int, said: str, *, source: str, destination: str) -> HostkitEr
         return DataError(f"a disk could not be read or written; {told}", where=source, hint=hint)
     if exit == 2 or any(phrase in text for phrase in NOISE):
         return UnreachableError(
-            f"output from the login shell of {source} (or of a host on the way) spoils the copy; {told}",
+            f"output from the login shell of {source} (or of a host on the way) corrupts the rsync stream; {told}",
             hop=source,
             where=destination,
             hint="its start files (.bashrc) must print nothing when no terminal is there",
@@ -90,7 +90,7 @@ def failure(exit: int, said: str, *, source: str, destination: str) -> HostkitEr
             f"the copy from {source} broke off; {told}",
             hop=source,
             where=destination,
-            hint="the same command again goes on where it stopped",
+            hint="run the same command to resume",
         )
     return DataError(told, where=destination)
 

@@ -126,7 +126,7 @@ class _Staging:
             self._same_source()  # written amid the copy, it is of two saves, and no disk is at fault
         self._receiver("discard")
         raise DataError(
-            f"the copy does not prove whole: {reply['damaged']}",
+            f"verification of the copy failed: {reply['damaged']}",
             where=f"{self.plan.source}:{self.plan.source_path}",
             hint="damaged on the source's disk, or on the way; nothing was staged",
         )
@@ -185,7 +185,7 @@ class _Staging:
                 newest, since = reply["arrived"], time.monotonic()
             if time.monotonic() - since > 1800:
                 raise BusyError(
-                    f"another command (process {reply['holder'].get('pid', 'unknown')}) has it, and does not move",
+                    f"process {reply['holder'].get('pid', 'unknown')} holds the copy and makes no progress",
                     where=self.plan.destination,
                 )
             self.progress("wait", reply["arrived"], self.plan.bytes)
@@ -233,7 +233,7 @@ class _Staging:
         raise DataError(
             what,
             where=f"{plan.source}:{plan.source_path}",
-            hint="nothing was staged; the same command chooses again",
+            hint="nothing was staged; run the command again to choose again",
         )
 
     def _publish(self, came: dict[str, Any], resumed: int, began: float) -> Staged:

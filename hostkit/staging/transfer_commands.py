@@ -131,7 +131,7 @@ def broken(exit: int, said: str, *, source: str, destination: str) -> HostkitErr
         f"the stream from {source} broke off ({exit}){': ' + told if told else ''}",
         hop=source,
         where=destination,
-        hint="the same command again goes on where it stopped",
+        hint="run the same command to resume",
     )
 
 
@@ -147,5 +147,5 @@ def refusal(trailer: dict[str, Any], where: str) -> HostkitError | None:
         what = {"changed": reason, "incomplete": f"source changed: {reason}", "vanished": "source vanished"}[
             code
         ]
-        return DataError(what, where=where, hint="nothing was staged; the same command chooses again")
+        return DataError(what, where=where, hint="nothing was staged; run the command again to choose again")
     return DataError(f"{code}: {reason}", where=where, hint="`--full` copies the whole checkpoint")

@@ -44,13 +44,13 @@ class TransferRoute:
 def choose_route(
     connections: Connections, inventory: Inventory, source: str, destination: str, by: By = "auto"
 ) -> TransferRoute:
-    """Return the route that was asked for, or the first that works; raises what makes an asked one impossible."""
+    """Return the route that was requested, or the first that works; raises what makes an asked one impossible."""
     if by == "relay":
         return _relay(connections, source, destination)
     if by == "pull":
-        return _pull(connections, inventory, source, destination, "as asked for")
+        return _pull(connections, inventory, source, destination, "as requested")
     if by == "push":
-        return _push(connections, inventory, source, destination, "as asked for")
+        return _push(connections, inventory, source, destination, "as requested")
     try:
         pull = _pull(connections, inventory, source, destination, f"{destination} reaches {source}")
         no_pull, prints = _unreached(connections, destination, pull.out)
@@ -68,7 +68,7 @@ def choose_route(
     if no_push is None:
         return push
     refused = f"{pull_fails}, and {source} does not reach {destination} ({no_push})"
-    return TransferRoute("pull", "nothing else works either", pull.route, pull.out, refused=refused)
+    return TransferRoute("pull", "no other route works", pull.route, pull.out, refused=refused)
 
 
 def find_route(
@@ -103,7 +103,7 @@ def _pull(
 ) -> TransferRoute:
     route = _quick(connections.transport(destination), seen_from(connections, inventory, destination, source))
     near = not any(hop.kind == "ssh" for hop in route.hops)
-    why = "the source is on the same machine" if near and why != "as asked for" else why
+    why = "the source is on the same machine" if near and why != "as requested" else why
     return TransferRoute("pull", why, tuple(hop.name for hop in route.hops), out=route)
 
 
@@ -120,7 +120,7 @@ def _relay(connections: Connections, source: str, destination: str) -> TransferR
     here = connections.machine()
     out, into = _quick(here, connections.route(source)), _quick(here, connections.route(destination))
     names = (*(hop.name for hop in reversed(out.hops)), THIS_MACHINE, *(hop.name for hop in into.hops))
-    return TransferRoute("relay", "as asked for", names, out=out, into=into)
+    return TransferRoute("relay", "as requested", names, out=out, into=into)
 
 
 def _quick(vantage: Transport, route: Route) -> Route:
@@ -162,4 +162,4 @@ def _unreached(connections: Connections, vantage: str, route: Route | None) -> t
     if word in done.stdout:
         return None, done.stdout != word
     said = last_lines(done.stderr.decode("utf-8", "replace"))
-    return said or f"exit {done.exit}, and nothing said", False
+    return said or f"exit {done.exit}, no output", False

@@ -121,7 +121,7 @@ def _output(slot: StagingSlot, request: dict[str, Any]) -> Any:
 def _from_child(output: Any, child: host_child.ChildProcess, marker: bytes) -> dict[str, Any]:
     assert child.process.stdout is not None
     protocol.widen(child.process.stdout.fileno())
-    reply: dict[str, Any] = {"damaged": "it was not taken to its end"}
+    reply: dict[str, Any] = {"damaged": "the stream was not read to its end"}
     try:
         reply = _from(output, child.process.stdout, marker)
     finally:
@@ -142,7 +142,7 @@ def _from(output: Any, stream: IO[bytes], marker: bytes) -> dict[str, Any]:
     except protocol.CutError:
         pass
     except protocol.OddError:
-        return {"damaged": "something else than blocks came"}
+        return {"damaged": "unexpected data in the stream"}
     return {"broken": True, "trailer": {"code": None}}
 
 
@@ -170,7 +170,7 @@ def ready(slot: StagingSlot, request: dict[str, Any]) -> None:
     files = request.get("files", ())
     for one in files:  # the source tells their names, and may be anybody's by now
         if not formats.inside(one["name"]):
-            raise RefusedError("usage", "%r is no name of a file below a checkpoint" % one["name"][:200])
+            raise RefusedError("usage", "%r is not a valid file name in a checkpoint" % one["name"][:200])
     need_room(slot, plan["size"] if plan else sum(one["size"] for one in files), max(1, len(files)))
     os.makedirs(slot.partial, mode=0o700, exist_ok=True)
     for one in completeness.payload(slot.partial):
@@ -261,7 +261,7 @@ def _served(slot: StagingSlot, request: dict[str, Any], claim: Claim, carrier: C
     carrier.say({"begin": before})
     words = _words()
     if words[1:2] != ["--server"] or "--sender" in words or words[-1] != ".":
-        raise RefusedError("usage", "that is no rsync which sends: %r" % words)
+        raise RefusedError("usage", "not a sending rsync: %r" % words)
     rsync = tools.tools()["rsync"]
     if rsync is None:
         raise RefusedError("cannot-create", "rsync is missing")
@@ -293,4 +293,4 @@ def _words() -> list[str]:
             word += byte
         else:
             break
-    raise RefusedError("usage", "its rsync did not begin")
+    raise RefusedError("usage", "the sender's rsync did not start")

@@ -78,7 +78,7 @@ class Files:
                 seen = zlib.crc32(part, seen)
                 self._write(part)
             if seen != crc:
-                return {"damaged": "a block came otherwise than it was sent"}
+                return {"damaged": "a block's checksum does not match"}
         return {"trailer": protocol.trailer(stream)}
 
     def _write(self, data: bytes) -> None:

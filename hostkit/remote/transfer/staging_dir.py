@@ -46,7 +46,7 @@ class StagingSlot:
 
     def __init__(self, folder: str, name: str) -> None:
         if not name or "/" in name or name.startswith("."):
-            raise RefusedError("usage", "%r is no name for a staged checkpoint" % name)
+            raise RefusedError("usage", "%r is not a valid name for a staged checkpoint" % name)
         self.folder = folder
         self.name = name
         self.final = os.path.join(folder, name)

@@ -13,7 +13,7 @@ from checkpoint import completeness, verify
 
 
 def proof(folder: str, request: dict[str, Any]) -> dict[str, Any]:
-    """Return `proofs` of every file that was asked for; or what is `damaged`."""
+    """Return `proofs` of every file that was requested; or what is `damaged`."""
     proofs = []
     for one in request["files"]:
         path = os.path.join(folder, one["name"])
@@ -22,7 +22,7 @@ def proof(folder: str, request: dict[str, Any]) -> dict[str, Any]:
         except OSError:
             return {"damaged": "%s did not arrive" % one["name"]}
         if not stat.S_ISREG(look.st_mode):
-            return {"damaged": "%s arrived as something else than a regular file" % one["name"]}
+            return {"damaged": "%s is not a regular file" % one["name"]}
         if look.st_size != one["size"]:
             return {"damaged": "%s has %d of %d bytes" % (one["name"], look.st_size, one["size"])}
         try:

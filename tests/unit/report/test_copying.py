@@ -56,7 +56,7 @@ def test_waiting_for_another_and_proving_are_said_as_such() -> None:
     assert told(looks) == [
         "another command copies it; waiting 1.0 MiB of 100.0 MiB",
         "another command copies it; waiting 6.0 MiB of 100.0 MiB, 1.0 MiB/s, 1 min 34 s to go",
-        "proving 100.0 MiB …",
+        "verifying 100.0 MiB …",
     ]
 
 
@@ -83,6 +83,6 @@ def test_on_a_terminal_one_line_is_redrawn_and_gone_at_the_end(
     texts = [" ".join(re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|━", "", one).split()) for one in screens]
     assert not said
     assert "copying 40.0 MiB of 100.0 MiB, 10.0 MiB/s, 6 s to go" in texts
-    assert "proving 100.0 MiB …" in texts
+    assert "verifying 100.0 MiB …" in texts
     assert texts[-1] == ""  # nothing stays on the screen
     assert ("━" in screen.getvalue()) == (width > 30)

@@ -43,9 +43,9 @@ def test_a_reply_that_is_not_one_is_no_answer(reply: dict[str, object]) -> None:
         return Completed(tuple(argv), 0, json.dumps({"reply": reply}).encode(), b"")
 
     transport = FakeTransport("ct200", answer)
-    with pytest.raises(ProtocolError, match="not what it should be"):
+    with pytest.raises(ProtocolError, match="unexpected reply"):
         inspect_checkpoint(transport, "python3", "/c")
-    with pytest.raises(ProtocolError, match="no list"):
+    with pytest.raises(ProtocolError, match="not a list"):
         list_checkpoints(transport, "python3", "/c", "step_{step}")
 
 

@@ -159,8 +159,8 @@ def contents(**more: Any) -> Contents:
     [
         (contents(), "nearly all of it is weights"),
         (contents(size=20 << 20, tensors=(weight(bytes=10 << 20),)), "nearly all"),
-        (contents(format="torch-legacy"), "cannot be taken out of torch-legacy"),
-        (contents(tensors=()), "under no key of their own"),
+        (contents(format="torch-legacy"), "cannot be extracted from torch-legacy"),
+        (contents(tensors=()), "have no key of their own"),
     ],
 )
 def test_the_whole_file_comes_where_a_selection_saves_nothing_or_cannot_be_made(

@@ -46,7 +46,7 @@ def test_of_a_safetensors_file_the_declared_weights_alone_come(ground: Ground, o
         where = ("drafter", one, ground.destination, str(ground.staged))
         plan = plan_stage(connections, inventory, *where, method="weights")
         if not own:  # the bundled harness would not find them under their names
-            assert plan.refused == "tensors cannot be taken out of safetensors"
+            assert plan.refused == "tensors cannot be extracted from safetensors"
             return
         staged = stage(connections, inventory, plan)
     assert staged.bytes < 1.01 * 4 * 50_000

@@ -188,7 +188,7 @@ def test_a_shell_that_prints_is_no_way_for_a_pulling_rsync_and_is_streamed_past(
     path = saved(ground.root / "step_1" / "checkpoint.pt", 1)
     plan = planned(ground)
     assert (plan.by, plan.via) == ("pull", "stream")
-    assert "a login shell on the way prints" in plan.via_why
+    assert "a login shell on the route prints" in plan.via_why
     assert Path(staged_by(ground, plan).path).read_bytes() == path.read_bytes()
 
 
