@@ -27,13 +27,15 @@ class Choice(Value):
 
     @property
     def chosen(self) -> Candidate | None:
-        return next((one.candidate for one in self.ranked if one.chosen), None)
+        return next((ranked.candidate for ranked in self.ranked if ranked.chosen), None)
 
     @property
     def passed_over(self) -> tuple[Ranked, ...]:
-        """Return what is newer than the chosen one, with the reasons (all of them where none was chosen)."""
+        """Return what is newer than the chosen candidate, with the reasons (all of them where none was chosen)."""
         chosen = self.chosen
-        return tuple(one for one in self.ranked if chosen is None or one.candidate.step > chosen.step)
+        return tuple(
+            ranked for ranked in self.ranked if chosen is None or ranked.candidate.step > chosen.step
+        )
 
 
 def beyond(candidate: Candidate, live_step: int | None) -> bool:
@@ -55,10 +57,12 @@ def choose(
     attempt began, by the clock that dates the files) tells strays below it too: older ones are chosen only where
     the attempt has saved none itself, since it may have resumed from one.
     """
-    found = sorted(candidates, key=lambda one: (one.step, one.mtime_ns or 0), reverse=True)
-    why = {id(one): _fault(one, live_step) for one in found}
-    good = [one for one in found if why[id(one)] is None]
-    own = [one for one in good if not predates(one, started_ns)]
+    ordered = sorted(
+        candidates, key=lambda candidate: (candidate.step, candidate.mtime_ns or 0), reverse=True
+    )
+    faults = {id(candidate): _fault(candidate, live_step) for candidate in ordered}
+    good = [candidate for candidate in ordered if faults[id(candidate)] is None]
+    own = [candidate for candidate in good if not predates(candidate, started_ns)]
     chosen = next(iter(own or good), None)
     note = None
     if chosen is not None and not own:
@@ -68,46 +72,56 @@ def choose(
     elif chosen is not None and live_step is None:
         note = "the live step is unknown, so the checkpoint may be of an earlier attempt"
     ranked = [
-        Ranked(candidate=one, chosen=one is chosen, why=_why(one, chosen, why[id(one)], own, started_ns))
-        for one in found
+        Ranked(
+            candidate=candidate,
+            chosen=candidate is chosen,
+            why=_why(candidate, chosen, faults[id(candidate)], own, started_ns),
+        )
+        for candidate in ordered
     ]
     return Choice(ranked=tuple(ranked), note=note)
 
 
-def _fault(one: Candidate, live_step: int | None) -> str | None:
-    if not one.complete:
-        return f"incomplete: {one.reason or 'no reason given'}"
-    if beyond(one, live_step):
+def _fault(candidate: Candidate, live_step: int | None) -> str | None:
+    if not candidate.complete:
+        return f"incomplete: {candidate.reason or 'no reason given'}"
+    if beyond(candidate, live_step):
         return f"above the live step {live_step}: left by an earlier attempt"
     return None
 
 
 def _why(
-    one: Candidate, chosen: Candidate | None, fault: str | None, own: list[Candidate], started_ns: int | None
+    candidate: Candidate,
+    chosen: Candidate | None,
+    fault: str | None,
+    own: list[Candidate],
+    started_ns: int | None,
 ) -> str:
-    if one is chosen:
-        return f"{CHOSEN} ({one.reason})" if one.reason else CHOSEN
+    if candidate is chosen:
+        return f"{CHOSEN} ({candidate.reason})" if candidate.reason else CHOSEN
     if fault is not None:
         return fault
-    if own and predates(one, started_ns):
+    if own and predates(candidate, started_ns):
         return "written before the live attempt began"
     return (
         f"older than step {chosen.step}"
-        if chosen is not None and one.step < chosen.step
+        if chosen is not None and candidate.step < chosen.step
         else "same step, older file"
     )
 
 
 def choose_step(candidates: Iterable[Candidate], step: int) -> Candidate:
     """Return the complete checkpoint of the step that was requested. Raises UsageError, DataError."""
-    found = sorted(candidates, key=lambda one: one.step)
-    mine = [one for one in found if one.step == step]
-    for one in sorted(mine, key=lambda one: one.mtime_ns or 0, reverse=True):
-        if one.complete:
-            return one
+    ordered = sorted(candidates, key=lambda candidate: candidate.step)
+    mine = [candidate for candidate in ordered if candidate.step == step]
+    for candidate in sorted(mine, key=lambda candidate: candidate.mtime_ns or 0, reverse=True):
+        if candidate.complete:
+            return candidate
     if mine:
         raise DataError(f"step {step} is incomplete: {mine[-1].reason}", where=mine[-1].path)
-    nearest = sorted(sorted({one.step for one in found}, key=lambda other: abs(other - step))[:NEAREST])
+    nearest = sorted(
+        sorted({candidate.step for candidate in ordered}, key=lambda other: abs(other - step))[:NEAREST]
+    )
     steps = ", ".join(map(str, nearest)) or "none"
-    more = f" ({len(found)} in all: `hostkit checkpoints`)" if len(found) > NEAREST else ""
+    more = f" ({len(ordered)} in all: `hostkit checkpoints`)" if len(ordered) > NEAREST else ""
     raise UsageError(f"no checkpoint of step {step}", hint=f"nearest steps: {steps}{more}")

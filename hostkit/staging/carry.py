@@ -35,14 +35,14 @@ def _request(inventory: Inventory, plan: StagePlan, disproved: float | None) -> 
     line = marker()
     state = inventory.hosts[plan.destination].state
     silence = max(SILENCE, 3 * LEAST / plan.rate) if plan.rate else SILENCE
-    asked = wanted(plan) | {"folder": plan.folder, "name": plan.name, "state": state}
-    asked |= {"disproved": disproved, "marker": line, "silence": silence, "rsync": plan.via == "rsync"}
+    receive = wanted(plan) | {"folder": plan.folder, "name": plan.name, "state": state}
+    receive |= {"disproved": disproved, "marker": line, "silence": silence, "rsync": plan.via == "rsync"}
     request: dict[str, Any] = {
         "marker": line,
         "low_priority": plan.by == "push",  # beside the run
         "receiver": {
             "argv": list(plan.receiver),
-            "program": base64.b64encode(receiver(asked)).decode(),
+            "program": base64.b64encode(receiver(receive)).decode(),
         },
     }
     if plan.via == "rsync":
@@ -53,17 +53,17 @@ def _request(inventory: Inventory, plan: StagePlan, disproved: float | None) -> 
 
 def _lost(plan: StagePlan, reply: dict[str, Any]) -> UnreachableError:
     """Return the error for a receiver that was not there, or went away: its hop is the one that ssh speaks of."""
-    said = str(reply["said"])
+    stderr = str(reply["said"])
     carrier = plan.source if plan.by == "push" else THIS_MACHINE
-    told = last_lines(said)
-    named = [hop for hop in plan.into if re.search(rf"\b{re.escape(hop)}\b", told)]
+    message = last_lines(stderr)
+    named = [hop for hop in plan.into if re.search(rf"\b{re.escape(hop)}\b", message)]
     began = bool(reply["sender"])
     hint = "run the same command to resume"
     if not began and plan.by == "push":
         hint = f"the keys and known_hosts of {carrier} itself count here; `--by relay` uses this machine's"
     what = "lost" if began else "did not reach"
     return UnreachableError(
-        f"{carrier} {what} the receiver on {plan.destination} ({reply['exit']}){': ' + told if told else ''}",
+        f"{carrier} {what} the receiver on {plan.destination} ({reply['exit']}){': ' + message if message else ''}",
         hop=named[0] if named else plan.destination,
         where=carrier,
         hint=hint,

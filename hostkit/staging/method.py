@@ -61,9 +61,9 @@ def choose_method(
         if not mine or not left:
             return full
         return Chosen("weights", f"the model's files, without {left} bytes of training state", mine)
-    found, tensors = weights_of(contents, layout)
-    keys = list(layout.weights) or ([found] if found else [])
-    brought = bool(found) and not own_harness and foreign(str(found), layout)  # to where the harness looks
+    key, tensors = weights_of(contents, layout)
+    keys = list(layout.weights) or ([key] if key else [])
+    brought = bool(key) and not own_harness and foreign(str(key), layout)  # to where the harness looks
     why = _not_worth(contents, [one for _, one in tensors]) if method == "auto" and not brought else None
     named = contents.format == "safetensors" and layout.weights and not brought
     if contents.format != "torch-zip" and not named:
@@ -86,8 +86,8 @@ def choose_method(
         )
         if plan.get("code") is None:
             part = f"{plan['size'] / contents.size:.0%}" if contents.size else "all"
-            words = f"only {', '.join(plan['kept'])}: {part} of the file leaves {source}"
-            return Chosen("weights", words, contents.files, selection=plan)
+            why = f"only {', '.join(plan['kept'])}: {part} of the file leaves {source}"
+            return Chosen("weights", why, contents.files, selection=plan)
         why = str(plan.get("reason"))
     if method == "weights":
         return Chosen("weights", "as requested", contents.files, refused=why)

@@ -69,7 +69,7 @@ class StagePlan(Value):
 
     def obstacles(self) -> list[HostkitError]:
         """Return everything that stands in the way, worst first."""
-        found: list[HostkitError] = []
+        obstacles: list[HostkitError] = []
         contents = self.contents
         if not contents.complete:
             what = "source vanished" if contents.code == "vanished" else f"not complete: {contents.reason}"
@@ -81,12 +81,14 @@ class StagePlan(Value):
             return []
         if self.unreached is not None:
             hint = "`--by relay` copies through this machine; or allow SSH between the two hosts"
-            found.append(UnreachableError(self.unreached, hop=self.source, where=self.destination, hint=hint))
+            obstacles.append(
+                UnreachableError(self.unreached, hop=self.source, where=self.destination, hint=hint)
+            )
         free, reserve = int(self.room.get("free", 0)), int(self.room.get("reserve", 0))
         where = f"{self.destination}:{self.folder}"
         amounts = f"{size(self.need)} to copy, {size(free)} free, of which {size(reserve)} stay free"
         if self.need and self.need + reserve > free:
-            found.append(
+            obstacles.append(
                 CannotCreateError(
                     f"not enough space: {amounts}",
                     where=where,
@@ -95,12 +97,12 @@ class StagePlan(Value):
             )
         inodes = self.room.get("inodes")
         if inodes is not None and inodes < len(self.files) + 8:
-            found.append(CannotCreateError(f"not enough inodes: {inodes} free", where=where))
+            obstacles.append(CannotCreateError(f"not enough inodes: {inodes} free", where=where))
         if not self.room.get("writable", True):
-            found.append(
+            obstacles.append(
                 CannotCreateError(f"no permission to write in {self.room.get('folder')}", where=where)
             )
-        return found
+        return obstacles
 
     def step_of_plan(self) -> PlanStep:
         """Return the step that a plan shows, the guard checks and an archive keeps."""

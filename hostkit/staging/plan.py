@@ -79,9 +79,9 @@ def plan_stage(
         timeout=60,
         retry=True,
     )
-    found = finding.result()
+    transfer = finding.result()
     there = {name: path for name, path in (reply.get("tools") or {}).items() if isinstance(name, str)}
-    via, via_why = _via(chosen, found, {source: contents.tools, dest_host: there})
+    via, via_why = _via(chosen, transfer, {source: contents.tools, dest_host: there})
     whole = contents.format not in FOLDERS or candidate.path.endswith(".index.json")
     base = posixpath.dirname(candidate.path) if whole else candidate.path
     return StagePlan(
@@ -99,21 +99,21 @@ def plan_stage(
         contents=contents,
         method=chosen.method,
         why=chosen.why,
-        by=found.by,
-        by_why=found.why,
+        by=transfer.by,
+        by_why=transfer.why,
         via=via,
         via_why=via_why,
-        route=found.route,
-        into=tuple(hop.name for hop in found.into.hops) if found.into else (),
-        argv=tuple(_argv(found, inventory, source, contents, there, via, rate)),
-        receiver=tuple(receive_argv(found.into, inventory, there)) if found.into else (),
+        route=transfer.route,
+        into=tuple(hop.name for hop in transfer.into.hops) if transfer.into else (),
+        argv=tuple(_argv(transfer, inventory, source, contents, there, via, rate)),
+        receiver=tuple(receive_argv(transfer.into, inventory, there)) if transfer.into else (),
         base=base,
         # "/./" ends what is left behind of the path; NUL-ended names reach no shell, whatever they hold
         names="".join(f"{base}/./{file.name}\0" for file in chosen.files) if via == "rsync" else "",
         files=chosen.files,
         selection=chosen.selection,
         refused=chosen.refused,
-        unreached=found.refused,
+        unreached=transfer.refused,
         rate=rate,
         room=reply.get("room", {}),
         arrived=reply.get("arrived", 0),

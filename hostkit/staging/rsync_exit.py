@@ -54,45 +54,45 @@ def failure(exit: int, said: str, *, source: str, destination: str) -> HostkitEr
     tail = last_lines(said)
     signal = f"signal {-exit}" if exit < 0 else f"signal {exit - 128}" if 128 < exit < 192 else None
     what = f"rsync failed ({exit}: {MEANINGS.get(exit, signal or 'no known status')})"
-    told = f"{what}: {tail}" if tail else what
+    message = f"{what}: {tail}" if tail else what
     if any(phrase in text for phrase in NO_SPACE) or (
         exit == 11 and READ_ONLY not in text and BAD_DISK not in text and "permission denied" not in text
     ):
         return CannotCreateError(
-            f"disk full, or the disk refused a write; {told}",
+            f"disk full, or the disk refused a write; {message}",
             where=destination,
             hint="free space, then run the same command to resume",
         )
     if exit == 127 or NO_RSYNC.search(text):
         return CannotCreateError(
-            f"rsync missing on {source if exit != 127 else f'{source} or {destination}'}; {told}",
+            f"rsync missing on {source if exit != 127 else f'{source} or {destination}'}; {message}",
             where=source,
             hint="install rsync there; hostkit installs nothing",
         )
     if READ_ONLY in text:
-        return CannotCreateError(f"a disk is mounted read-only; {told}", where=destination)
+        return CannotCreateError(f"a disk is mounted read-only; {message}", where=destination)
     if BAD_DISK in text and exit in (11, 12, 22, 23):
         hint = "the disk of either host fails; its kernel's log says which"
-        return DataError(f"a disk could not be read or written; {told}", where=source, hint=hint)
+        return DataError(f"a disk could not be read or written; {message}", where=source, hint=hint)
     if exit == 2 or any(phrase in text for phrase in NOISE):
         return UnreachableError(
-            f"output from the login shell of {source} (or of a host on the way) corrupts the rsync stream; {told}",
+            f"output from the login shell of {source} (or of a host on the way) corrupts the rsync stream; {message}",
             hop=source,
             where=destination,
             hint="its start files (.bashrc) must print nothing when no terminal is there",
         )
     if exit in (23, 24) and ("vanished" in text or "no such file" in text or exit == 24):
-        return DataError(f"source vanished while it was copied; {told}", where=source, hint="choose again")
+        return DataError(f"source vanished while it was copied; {message}", where=source, hint="choose again")
     if "permission denied" in text and exit in (3, 11, 23):
-        return RefusedError(f"no permission; {told}", where=source)
+        return RefusedError(f"no permission; {message}", where=source)
     if signal or exit in LOST:
         return UnreachableError(
-            f"the copy from {source} broke off; {told}",
+            f"the copy from {source} broke off; {message}",
             hop=source,
             where=destination,
             hint="run the same command to resume",
         )
-    return DataError(told, where=destination)
+    return DataError(message, where=destination)
 
 
 def last_lines(said: str) -> str:

@@ -95,15 +95,15 @@ class _Staging:
         plan = self.plan
         for obstacle in plan.obstacles():
             raise obstacle
-        found = self._staged_already(began) if plan.staged else None
-        while found is None:
+        staged = self._staged_already(began) if plan.staged else None
+        while staged is None:
             reply = self._receive()
             if reply.get("refused") == "busy":
                 self._wait()  # another command copies the very same: what it brings is ours too
-                found = self._staged_already(began)
+                staged = self._staged_already(began)
                 continue
             if reply.get("refused") == "published":
-                found = self._staged_already(began)
+                staged = self._staged_already(began)
                 continue
             resumed = reply.get("resumed_at", 0)
             self._judge(reply)
@@ -112,8 +112,8 @@ class _Staging:
                 continue
             if plan.selection is None:
                 self._same_source()
-            found = self._publish(reply, resumed, began)
-        return found
+            staged = self._publish(reply, resumed, began)
+        return staged
 
     def _damaged(self, reply: dict[str, Any], resumed: int) -> None:
         """Return where what lay there from before may be at fault, which is thrown away then; raise otherwise."""

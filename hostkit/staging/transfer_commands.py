@@ -110,7 +110,7 @@ def sending(plan: StagePlan, line: str) -> bytes:
     if plan.selection is None:
         files = [file.model_dump() for file in plan.files]
         return sender("send_files", {"base": plan.base, "files": files, "marker": line, "rate": plan.rate})
-    asked = {
+    request = {
         "path": plan.source_path,
         "keys": plan.selection["keys"],
         **plan.selection["asked"],
@@ -119,16 +119,16 @@ def sending(plan: StagePlan, line: str) -> bytes:
         "rate": plan.rate,
         "summed": plan.selection.get("summed", {}),
     }
-    return sender("send_subset", asked)
+    return sender("send_subset", request)
 
 
 def broken(exit: int, said: str, *, source: str, destination: str) -> HostkitError | None:
     """Return the error that a sender which broke off stands for; None when it came to its own end."""
     if exit == 0:
         return None
-    told = last_lines(said)
+    message = last_lines(said)
     return UnreachableError(
-        f"the stream from {source} broke off ({exit}){': ' + told if told else ''}",
+        f"the stream from {source} broke off ({exit}){': ' + message if message else ''}",
         hop=source,
         where=destination,
         hint="run the same command to resume",

@@ -44,13 +44,13 @@ def _abandoned(folder: str, run: str, state: str | None) -> list[str]:
     ours = re.compile(r"(%s-step[0-9]+-[0-9a-f]{8})(\.old-[0-9]+)?" % re.escape(run))
     staging = os.path.join(folder, ".staging")
     for name in sorted(os.listdir(staging)) if os.path.isdir(staging) else []:
-        found, path = ours.fullmatch(name), os.path.join(staging, name)
-        if found is None or os.path.islink(path) or not os.path.isdir(path):
+        match, path = ours.fullmatch(name), os.path.join(staging, name)
+        if match is None or os.path.islink(path) or not os.path.isdir(path):
             continue
         try:
-            if time.time() - _written(path) < ABANDONED or users(os.path.join(folder, found[1]), path, state):
+            if time.time() - _written(path) < ABANDONED or users(os.path.join(folder, match[1]), path, state):
                 continue
-            with Claim(StagingSlot(folder, found[1])):
+            with Claim(StagingSlot(folder, match[1])):
                 shutil.rmtree(path, ignore_errors=True)
         except (OSError, RefusedError):
             continue  # somebody copies it at this moment, or it is not ours to remove
