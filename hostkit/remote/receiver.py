@@ -59,12 +59,11 @@ def publish(slot: StagingSlot, request: dict[str, Any]) -> dict[str, Any]:
     `keep`: how many staged checkpoints of the run stay; None: all.
     """
     manifest = request["manifest"]
-    with Claim(slot) as claim:
+    with Claim(slot):
         changed = receive.changed(slot.partial, manifest["files"])
         if changed is not None:
             published = slot.manifest()  # by another command, which had the same copy
             if published is not None and receive.changed(slot.final, manifest["files"]) is None:
-                claim.finish()
                 return {"path": slot.final, "removed": [], "manifest": published}
             raise RefusedError("damaged", "%s after it was proven" % changed)
         manifest["staged_at"] = time.time()
@@ -77,7 +76,6 @@ def publish(slot: StagingSlot, request: dict[str, Any]) -> dict[str, Any]:
             _put_aside(slot, request.get("state"))
         os.rename(slot.partial, slot.final)
         verify.flush(slot.folder)
-        claim.finish()
         removed: list[str] = []
         if request["keep"] is not None:
             run, keep = str(manifest["run"]), request["keep"]
@@ -121,9 +119,8 @@ def _disproof(slot: StagingSlot, manifest: dict[str, Any]) -> str | None:
 
 def discard(slot: StagingSlot) -> dict[str, Any]:
     """Throw a partial copy away."""
-    with Claim(slot) as claim:
+    with Claim(slot):
         shutil.rmtree(slot.partial, ignore_errors=True)
-        claim.finish()
     return {"discarded": True}
 
 

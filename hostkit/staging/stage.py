@@ -271,7 +271,10 @@ class _Staging:
             reply = self._receiver("publish", manifest=manifest, keep=plan.keep)
         if reply.get("refused"):
             raise DataError(str(reply["what"]), where=f"{plan.destination}:{plan.folder}")
-        return self._result(reply["manifest"], began, removed=tuple(reply["removed"]), resumed_at=resumed)
+        adopted = bool(came.get("adopted"))  # another command copied it
+        return self._result(
+            reply["manifest"], began, removed=tuple(reply["removed"]), resumed_at=resumed, reused=adopted
+        )
 
     def _result(self, manifest: dict[str, Any], began: float, **more: Any) -> Staged:
         plan, proofs = self.plan, manifest["files"]

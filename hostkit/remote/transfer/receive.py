@@ -46,7 +46,7 @@ def copied(
         and changed(slot.partial, before["reply"]["proofs"]) is None
     ):
         claim.note(before)
-        return dict(before["reply"])
+        return dict(before["reply"], adopted=True)
     ready(slot, request)
     reply = copy()
     if "proofs" in reply:

@@ -69,10 +69,9 @@ def _remove_locks(folder: str, run: str) -> None:
         slot = StagingSlot(folder, lock[1])
         try:
             with Claim(slot, tries=1) as claim:
-                if os.path.lexists(slot.partial):
-                    claim.note(claim.copied)
-                else:
-                    claim.finish()
+                claim.note(
+                    claim.copied
+                )  # as it was, where something is on its way; else the claim removes it
         except (OSError, RefusedError):
             continue  # held: somebody copies
 

@@ -117,7 +117,7 @@ class Claim:
 
     def __init__(self, slot: StagingSlot, tries: int = 20) -> None:
         self._path = slot.lock
-        self._finished = False
+        self._partial = slot.partial
         try:
             os.makedirs(slot.staging, mode=0o700, exist_ok=True)
             self.number = self._open()
@@ -167,15 +167,12 @@ class Claim:
         os.ftruncate(self.number, 0)
         os.pwrite(self.number, json.dumps(document).encode(), 0)
 
-    def finish(self) -> None:
-        """Remove the lock's file at the end of the claim: nothing is on its way under this name any more."""
-        self._finished = True
-
     def __enter__(self) -> Claim:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._finished:
+        """Let go; the lock's file goes too where nothing is on its way under this name any more."""
+        if not os.path.lexists(self._partial):
             try:
                 os.unlink(self._path)
             except OSError:

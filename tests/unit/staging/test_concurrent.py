@@ -29,6 +29,7 @@ def test_commands_that_stage_one_checkpoint_at_once_all_succeed(ground: Ground, 
         with ThreadPoolExecutor(COMMANDS) as pool:
             staged = [each.result() for each in [pool.submit(command) for _ in range(COMMANDS)]]
         assert len({(each.path, each.sha256) for each in staged}) == 1
+        assert sum(not each.reused for each in staged) == 1
         if method == "full":
             assert Path(staged[0].path).read_bytes() == source.read_bytes()
     assert len(ground.finals()) == ROUNDS
