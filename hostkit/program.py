@@ -7,17 +7,15 @@ shell completion alone: parsing with argparse leaves the first words of a comman
 from __future__ import annotations
 
 import argparse
-import os
 import re
-import sys
 from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from hostkit import __version__
-from hostkit.errors import UsageError
-from hostkit.sanitize import sanitize
-from hostkit.tasks.command import DRY_RUN, SHARED, Command, Flag, print_document
+from hostkit.errors import CannotCreateError, UsageError
+from hostkit.tasks.command import DRY_RUN, SHARED, Command, Flag, tell
+from hostkit.tasks.streams import harden_streams, silence_stdout
 
 INTERRUPTED = 130
 _COMPLETION = ("--complete", "--print-completion-script")  # Invoke's
@@ -30,6 +28,7 @@ _GONE = {
 
 def run(argv: list[str], commands: Mapping[str, Command]) -> int:
     """Carry out a command line (without the program's own name), and return its exit code."""
+    harden_streams()
     try:
         if argv and argv[0].startswith(_COMPLETION):
             return _complete(argv, commands)
@@ -48,8 +47,11 @@ def run(argv: list[str], commands: Mapping[str, Command]) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:  # the reader of a list or a help text has gone: `hostkit --list | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        silence_stdout()
         return 0
+    except OSError as error:  # a full disk under it
+        silence_stdout()
+        return tell(CannotCreateError(f"the text cannot be written: {error.strerror}"), as_json=False)
 
 
 def split(argv: list[str], commands: Mapping[str, Command]) -> tuple[str | None, list[str]]:
@@ -149,11 +151,10 @@ def _without_command(flags: list[str], commands: Mapping[str, Command]) -> int:
 
 def _refuse(error: UsageError, argv: list[str]) -> int:
     """Say what is wrong with the command line, as a document where one is asked for, and return the exit code."""
-    if any(word == "--json" or re.fullmatch("-[a-z]*j[a-z]*", word) for word in argv):
-        print_document(error.document())
-    elif sys.stderr is not None:
-        sys.stderr.write(f"hostkit: {sanitize(str(error))}\n")
-    return error.exit_code
+    return tell(
+        error,
+        as_json=any(word == "--json" or re.fullmatch("-[a-z]*j[a-z]*", word) for word in argv),
+    )
 
 
 def _print(text: str) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from hostkit.identity import Identity
 from hostkit.liveness.verdict import Verdict
 
+# seconds that can be told as a date: a file with any other is damaged
+Moment = Annotated[float, Field(ge=0, lt=253_402_300_800, allow_inf_nan=False)]
 ENOUGH = 5.0  # seconds between two observations that a rate can be taken from
 
 
@@ -19,7 +22,7 @@ class Before(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     verdict: str
-    until: float
+    until: Moment
 
 
 class PastObservation(BaseModel):
@@ -30,16 +33,16 @@ class PastObservation(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    at: float
+    at: Moment
     verdict: str
-    since: float
+    since: Moment
     before: Before | None = None
     known: str | None = None  # the last verdict that was not UNKNOWN, when it was last given, and its step
-    known_at: float | None = None
+    known_at: Moment | None = None
     known_step: int | None = None
     # of the last observation that reached the host
     boot_id: str | None = None
-    boot: float | None = None
+    boot: Moment | None = None
     identity: Identity | None = None
     exe: str | None = None
     argv: list[str] = []

@@ -23,7 +23,7 @@ from hostkit.tasks.streams import harden_streams, reader_gone, silence_stdout
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["Command", "Flag", "Outcome", "Session", "command", "print_document"]
+__all__ = ["Command", "Flag", "Outcome", "Session", "command", "print_document", "tell"]
 
 
 @dataclass(frozen=True)
@@ -188,10 +188,19 @@ def _fail(error: HostkitError, flags: dict[str, Any]) -> int:
         import traceback
 
         traceback.print_exception(error)
-    if flags["json"]:
-        print_document(error.document())
-    else:
-        print(f"hostkit: {sanitize(str(error))}", file=sys.stderr)  # noqa: T201
+    return tell(error, as_json=flags["json"])
+
+
+def tell(error: HostkitError, *, as_json: bool) -> int:
+    """Tell an error, and return its exit code, which stands also where nobody can read what was told."""
+    try:
+        if as_json:
+            print_document(error.document())
+            sys.stdout.flush()
+        else:
+            print(f"hostkit: {sanitize(str(error))}", file=sys.stderr)  # noqa: T201
+    except OSError:  # a full disk, or a reader that has gone
+        silence_stdout()
     return error.exit_code
 
 

@@ -71,6 +71,16 @@ def test_what_cannot_be_read_is_passed_over(history: History, garbage: bytes) ->
     assert [one.at for one in history.read().observations] == [100, 200]
 
 
+@pytest.mark.parametrize("moment", ["1e300", "NaN", "Infinity", "-1", "4e12"])
+@pytest.mark.parametrize("key", ["at", "since", "boot", "known_at"])
+def test_a_moment_that_is_no_date_is_passed_over(history: History, key: str, moment: str) -> None:
+    look(history, 100)
+    damaged = {"at": "150", "verdict": '"DEAD"', "since": "150", key: moment}
+    with history.path.open("a") as file:
+        file.write("{" + ", ".join(f'"{name}": {value}' for name, value in damaged.items()) + "}\n")
+    assert [one.at for one in history.read().observations] == [100]
+
+
 def test_a_fifo_a_folder_or_a_full_disk_in_its_place_costs_the_memory_alone(history: History) -> None:
     history.path.parent.mkdir(parents=True)
     os.mkfifo(history.path)

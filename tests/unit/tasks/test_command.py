@@ -154,6 +154,26 @@ def test_a_full_disk_under_stdout_is_one_line_and_an_exit_code_of_its_own(flags)
     assert b"Traceback" not in done.stderr
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full on this machine")
+@pytest.mark.parametrize("redirected", [">&-", ">/dev/full", "2>&-", "2>/dev/full", "| true"])
+@pytest.mark.parametrize(
+    ("words", "code"), [("nope", 64), ("-j nope", 64), ("look config", 78), ("look config -j", 78)]
+)
+def test_an_error_keeps_its_exit_code_where_nobody_can_read_it(words, code, redirected):
+    line = f'set -o pipefail; "$0" -c "$1" {words} {redirected}'
+    argv = ["bash", "-c", line, sys.executable, textwrap.dedent(PRELUDE)]
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+    assert (done.returncode, b"Traceback" in done.stderr) == (code, False)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full on this machine")
+def test_a_help_text_for_a_full_disk_is_one_line_and_an_exit_code():
+    argv = [sys.executable, "-c", textwrap.dedent(PRELUDE), "--help"]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=full, stderr=subprocess.PIPE, timeout=60)
+    assert (done.returncode, done.stderr.count(b"\n")) == (73, 1)
+
+
 def test_an_interrupt_while_python_still_imports_is_one_too():
     code = """
 import sys
