@@ -14,9 +14,11 @@ import time
 from typing import Any
 
 from checkpoint import completeness
+from checkpoint.formats import IncompleteError
 from jobs import folder as job_folder
-from transfer.staging_dir import Claim, RefusedError, StagingSlot
+from transfer.staging_dir import Claim, RefusedError, StagingSlot, read_manifest
 
+_UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 ABANDONED = 86400.0  # seconds after which nobody goes on with a copy that was cut, once another one of the run is there
 
 
@@ -86,13 +88,12 @@ def prunable(folder: str, newest: str, run: str, keep: int, state: str | None) -
     older = []
     for name in os.listdir(folder) if os.path.isdir(folder) else []:
         try:
-            with open(os.path.join(folder, name, "manifest.json"), encoding="utf-8") as file:
-                manifest = json.load(file)
+            manifest = read_manifest(os.path.join(folder, name))
             mine = manifest.get("run") == run and manifest.get("schema", "").startswith("hostkit.staged/")
             if mine and name != newest:
                 order = (int(manifest["step"]), float(manifest["staged_at"]))
                 older.append((order, os.path.join(folder, name)))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+        except (IncompleteError, *_UNREADABLE):
             continue  # not one of ours: not ours to remove
     beyond = sorted(older, reverse=True)[max(1, keep) - 1 :]
     return [path for _, path in beyond if not users(path, path, state)]

@@ -17,7 +17,7 @@ import time
 from typing import Any
 
 from checkpoint import completeness
-from checkpoint.formats import inside
+from checkpoint.formats import IncompleteError, inside, open_regular
 
 MANIFEST = "manifest.json"
 SCHEMA = "hostkit.staged/1"
@@ -57,9 +57,8 @@ class StagingSlot:
     def manifest(self) -> dict[str, Any] | None:
         """Return the manifest of the staged checkpoint; None when there is none that proves anything."""
         try:
-            with open(os.path.join(self.final, MANIFEST), encoding="utf-8") as file:
-                found = json.load(file)
-        except (OSError, ValueError, RecursionError):
+            found = read_manifest(self.final)
+        except (IncompleteError, OSError, ValueError, RecursionError):
             return None
         return found if _proves(found) else None
 
@@ -86,6 +85,12 @@ class StagingSlot:
             return {"held": True}
         except OSError:
             return None
+
+
+def read_manifest(folder: str) -> Any:
+    """Return what the manifest in a folder says. Raises IncompleteError where it is a fifo or the like."""
+    with os.fdopen(open_regular(os.path.join(folder, MANIFEST)), encoding="utf-8") as file:
+        return json.load(file)
 
 
 def _proves(found: Any) -> bool:

@@ -47,6 +47,18 @@ def test_a_manifest_as_it_was_written_proves_what_it_names(slot: StagingSlot) ->
     assert prove(slot) is True
 
 
+def test_a_fifo_or_a_device_in_the_place_of_a_manifest_hangs_nobody(slot: StagingSlot) -> None:
+    lay(slot.final, json.dumps(WHOLE))
+    manifest = Path(slot.final) / "manifest.json"
+    manifest.unlink()
+    os.mkfifo(manifest)
+    assert prove(slot) is False
+    assert retention.prunable(slot.folder, "another", "drafter", 1, None) == []
+    manifest.unlink()
+    manifest.symlink_to("/dev/zero")
+    assert prove(slot) is False
+
+
 @pytest.mark.parametrize(
     "change",
     [
