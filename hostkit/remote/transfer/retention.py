@@ -142,9 +142,9 @@ def _jobs(path: str, state: str | None) -> list[str]:
     found = []
     for spec in glob.glob(os.path.join(glob.escape(base), "jobs", "*", "spec.json")):
         try:
-            with open(spec, encoding="utf-8") as file:
+            with job_folder.open_regular(spec) as file:
                 named = _names(json.load(file), path)
-        except (OSError, ValueError, RecursionError):
+        except (job_folder.JobRefused, OSError, ValueError, RecursionError):
             continue
         if named and not _ended(os.path.dirname(spec)):
             found.append(os.path.basename(os.path.dirname(spec)))

@@ -47,13 +47,19 @@ def test_a_manifest_as_it_was_written_proves_what_it_names(slot: StagingSlot) ->
     assert prove(slot) is True
 
 
-def test_a_fifo_or_a_device_in_the_place_of_a_manifest_hangs_nobody(slot: StagingSlot) -> None:
+def test_a_fifo_or_a_device_in_the_place_of_a_manifest_or_of_a_job_s_spec_hangs_nobody(
+    slot: StagingSlot,
+) -> None:
     lay(slot.final, json.dumps(WHOLE))
     manifest = Path(slot.final) / "manifest.json"
     manifest.unlink()
     os.mkfifo(manifest)
     assert prove(slot) is False
     assert retention.prunable(slot.folder, "another", "drafter", 1, None) == []
+    job = Path(slot.folder) / "state" / "jobs" / "0123456789abcdef"
+    job.mkdir(parents=True)
+    os.mkfifo(job / "spec.json")
+    assert retention.users(slot.final, slot.final, str(job.parents[1])) == []
     manifest.unlink()
     manifest.symlink_to("/dev/zero")
     assert prove(slot) is False
