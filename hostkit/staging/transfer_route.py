@@ -153,7 +153,7 @@ def _unreached(connections: Connections, vantage: str, route: Route | None) -> t
     word = f"hostkit-{secrets.token_hex(8)}\n".encode()
     budget = SLACK + sum(hop.host.timeouts.connect + hop.host.timeouts.auth for hop in hops)
     try:
-        echo = route.piped_argv(["echo", word.decode().strip()])
+        echo = route.piped_argv(["echo", word.decode().strip()], watched=True)
         done = connections.transport(vantage).run(echo, timeout=budget)
     except RemoteTimeoutError as error:
         if error.hop != vantage:
@@ -161,5 +161,6 @@ def _unreached(connections: Connections, vantage: str, route: Route | None) -> t
         return f"no answer within {budget:g} s", False
     if word in done.stdout:
         return None, done.stdout != word
-    said = last_lines(done.stderr.decode("utf-8", "replace"))
-    return said or f"exit {done.exit}, no output", False
+    stderr = done.stderr.decode("utf-8", "replace").splitlines(keepends=True)
+    message = last_lines("".join(line for line in stderr if not line.startswith("hostkit-hop ")))
+    return message or f"exit {done.exit}, no output", False

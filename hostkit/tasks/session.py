@@ -28,6 +28,8 @@ class Session:
         self.yes: bool = flags.get("yes", False)
         self.timeout: float | None = _seconds(flags["timeout"])
         self._inventory_flag: str | None = flags["inventory"]
+        if self._inventory_flag == "":  # an unset variable of a script must not mean the default
+            raise UsageError("--inventory: the file name is empty", hint="leave the flag out for the default")
 
     @property
     def inventory_named(self) -> bool:

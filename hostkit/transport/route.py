@@ -190,10 +190,13 @@ class Route:
             return index > 0 and self.hops[index - 1].name == hop.host.via
         return self.vantage is None
 
-    def piped_argv(self, argv: list[str]) -> list[str]:
-        """Return what a program of ours on the vantage point starts, so that argv runs on the route's host."""
+    def piped_argv(self, argv: list[str], *, watched: bool = False) -> list[str]:
+        """Return what a program of ours on the vantage point starts, so that argv runs on the route's host.
+
+        `watched`: no hop keeps what hangs there once the program has ended.
+        """
         chain = self.connected()
-        command = self._wrap(argv, standing=True)
+        command = self._wrap(argv, standing=True, watched=watched)
         if not chain:
             return command
         ssh: list[str] = []

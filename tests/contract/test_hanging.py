@@ -15,6 +15,7 @@ import pytest
 
 from hostkit.errors import RemoteTimeoutError, UnreachableError
 from hostkit.liveness.observe import observe
+from hostkit.staging.transfer_route import choose_route
 from hostkit.transport.connections import Connections
 
 from .reaching import PATIENT, client, until
@@ -90,6 +91,16 @@ def test_a_run_behind_a_pct_that_hangs_is_unknown_and_proxmox_is_asked_in_the_sa
     assert [hop.state for hop in status.hops] == ["ok", "ok", "failed"]
     assert "hops reached: ct129, pve" in status.evidence
     assert "pct status 200 on pve: status: running" in status.evidence
+    until(lambda: not alive(pids), "the end of the pct that hangs")
+
+
+def test_a_try_whether_one_host_reaches_the_other_leaves_no_pct_that_hangs(
+    hung: dict[str, dict[str, object]], pids: Path
+) -> None:
+    hosts = inventory(**hung)
+    with Connections(hosts, timeout=BUDGET) as connections:
+        assert choose_route(connections, hosts, "ct200", "ct129").refused
+    assert pids.read_text()
     until(lambda: not alive(pids), "the end of the pct that hangs")
 
 

@@ -68,6 +68,7 @@ def test_quiet_is_silent_when_all_is_well_and_speaks_when_not():
         (["look", "--what", "interrupt"], 130),
         (["look", "--no-such-flag"], 64),
         (["no-such-command"], 64),
+        (["look", "--inventory", ""], 64),
         (["look", "--timeout", "soon"], 64),
         (["look", "--timeout", "0"], 64),
         (["look", "--number", "x"], 64),
