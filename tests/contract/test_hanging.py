@@ -22,6 +22,7 @@ from .reaching import PATIENT, client, until
 from .servers import Fleet, Server, inventory
 
 BUDGET = 8.0
+GRACE = 12.0  # seconds, of a busy machine; two suffice on a quiet one
 # heeds no signal but KILL, and says who it is
 PCT = """#!/bin/sh
 trap '' TERM HUP INT
@@ -69,7 +70,7 @@ def test_a_pct_that_hangs_is_named_in_time_with_the_hops_before_it_and_is_ended(
     with Connections(inventory(**hung), timeout=BUDGET, multiplexed=multiplexed) as connections:
         with pytest.raises(RemoteTimeoutError) as caught:
             connections.transport("ct200").run(["true"], timeout=60)
-        assert time.monotonic() - began < BUDGET + 2
+        assert time.monotonic() - began < BUDGET + GRACE
         assert caught.value.hop == "ct200"
         assert caught.value.hops_reached == ("ct129", "pve")
         assert "pct exec 200" in caught.value.what
@@ -86,7 +87,7 @@ def test_a_run_behind_a_pct_that_hangs_is_unknown_and_proxmox_is_asked_in_the_sa
     began = time.monotonic()
     with Connections(whole, timeout=BUDGET) as connections:
         status = observe(connections, whole, "drafter")
-    assert time.monotonic() - began < BUDGET + 2
+    assert time.monotonic() - began < BUDGET + GRACE
     assert status.verdict == "UNKNOWN"
     assert [hop.state for hop in status.hops] == ["ok", "ok", "failed"]
     assert "hops reached: ct129, pve" in status.evidence
@@ -118,7 +119,7 @@ def test_a_python_that_never_answers_is_told_from_a_container_that_was_not_enter
     with Connections(inventory(**hosts), timeout=BUDGET) as connections:
         with pytest.raises(RemoteTimeoutError) as caught:
             connections.transport("ct200").run([str(python)])
-        assert time.monotonic() - began < BUDGET + 2
+        assert time.monotonic() - began < BUDGET + GRACE
     assert (caught.value.hop, caught.value.hops_reached) == ("ct200", ("ct129",))
     assert "exceeded its limit" in caught.value.what
 
