@@ -13,9 +13,9 @@ def harness_of(inventory: Inventory, name: str) -> Harness:
     evaluation = inventory.evals[name]
     if evaluation.harness != "dflash":
         raise ConfigError(
-            f"no harness is called {evaluation.harness!r}",
+            "eval-latest does not run a harness of your own yet",
             where=f"evals.{name}.harness",
-            hint="write `harness: dflash`",
+            hint="`harness: dflash` runs the bundled one; `hostkit stage` brings a checkpoint to yours",
         )
     if evaluation.target is None:
         raise ConfigError(

@@ -260,6 +260,7 @@ def find(
     `last` is the identity (and exe) that was seen before; `now` = {"wall", "ticks", "hz"} at this moment.
     """
     want = Wanted(process)
+    rows = {pid: dict(row) for pid, row in rows.items()}  # what is noted in a row is about this run alone
     mine: Set[int] = {os.getpid(), *ancestors(rows, os.getpid())}
     found: Rows = {}
     titles: List[Row] = []

@@ -29,9 +29,9 @@ from hostkit.journal import Journal
 from hostkit.liveness.status import HopStatus, TrainStatus
 from hostkit.staging.models import StagePlan
 from hostkit.staging.stage import Staged
+from tests.unit.liveness.test_latest import saved, status
 
 from .samples import document
-from .test_finding import saved, status
 from .test_planning import inventory
 
 SHA = "0" * 64

@@ -164,3 +164,16 @@ def test_a_launcher_says_how_many_workers_this_host_has(
     found = find({"script": "train.py"}, [PY, f"/v/bin/{words[0]}", *words[1:], "train.py"], TRAIN)
     assert [one["expects"] for one in found["processes"] if one["role"] == "launcher"] == [expects]
     assert pids(found) == [BELOW]
+
+
+def test_what_was_noted_of_a_process_for_one_run_says_nothing_to_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    links = {"cwd": None, "exe": PY}
+    monkeypatch.setattr(processes, "link", lambda _pid, name: links[name])
+    rows = {1: row(1, 0, ["/sbin/init"]), FIRST: row(FIRST, 1, [PY, "train.py"])}
+    now = {"wall": 0.0, "ticks": 10_000, "hz": 100}
+    alone = processes.find(rows, {"script": "other.py"}, None, now)
+    for first in ({"script": "/srv/a/train.py"}, {"script": "train.py", "args": ["b"]}):
+        processes.find(rows, first, None, now)
+        assert processes.find(rows, {"script": "other.py"}, None, now) == alone
