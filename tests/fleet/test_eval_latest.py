@@ -38,7 +38,7 @@ STEPS = (
 
 # When the command is killed: as each step has just begun, and amid those that take their time.
 MOMENTS = (
-    ("to", "come:"),
+    ("steps:", "find,"),
     ("find", "done"),
     ("verify", "done"),
     ("check-harness", "done"),

@@ -175,14 +175,15 @@ def test_two_halves_of_two_ranks_equal_their_whole(
 
 DIES = """
 import os, sys
-import target_workers, train_drafter
-real, made = target_workers.batch_features, []
+import train_drafter
+from dflash.features import workers
+real, made = workers.batch_features, []
 def dies(*args):
     made.append(1)
     if os.environ["RANK"] == "1" and len(made) == 3:
         raise RuntimeError("device lost")
     return real(*args)
-target_workers.batch_features = dies
+workers.batch_features = dies
 raise SystemExit(train_drafter.main())
 """
 
