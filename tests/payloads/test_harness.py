@@ -1,25 +1,15 @@
-"""What counts as the evaluation is what it runs: every module that it imports, and no room of the training."""
+"""What counts as the evaluation is what it runs: exactly what it imports, and what could be imported instead."""
 
 from __future__ import annotations
 
-import ast
 import shutil
 from pathlib import Path
 
 import pytest
 
 from dflash import harness
+from hostkit.evals.dflash import BUNDLED_PROMPTS, EVALUATE, PREFLIGHT, DFlash, imported
 from tests.payloads.conftest import PAYLOADS
-
-
-def imports(path: Path) -> set[Path]:
-    """The files of the payload that a file imports."""
-    files: set[Path] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "dflash":
-            place = PAYLOADS / node.module.replace(".", "/")
-            files |= {place.with_suffix(".py"), *(place / f"{alias.name}.py" for alias in node.names)}
-    return {file for file in files if file.is_file()}
 
 
 @pytest.fixture
@@ -27,30 +17,34 @@ def copy(tmp_path: Path) -> Path:
     return shutil.copytree(PAYLOADS, tmp_path / "harness", ignore=shutil.ignore_patterns("__pycache__"))
 
 
-def test_every_module_that_an_evaluation_imports_is_hashed() -> None:
-    closure: set[Path] = set()
-    pending = {PAYLOADS / name for name in harness.SCRIPTS}
-    while pending:
-        file = pending.pop()
-        closure.add(file)
-        pending |= imports(file) - closure
+def test_what_is_hashed_is_what_an_evaluation_imports_and_what_hostkit_installs() -> None:
+    closure = {*imported(PAYLOADS, EVALUATE, PREFLIGHT), BUNDLED_PROMPTS}
     assert len(closure) > 30
-    assert {str(file.relative_to(PAYLOADS)) for file in closure} <= set(harness.hashes(PAYLOADS))
+    assert set(harness.hashes(PAYLOADS)) == closure == set(DFlash().files.names)
 
 
-def test_an_edit_of_the_trainer_makes_no_evaluation_another_one(copy: Path) -> None:
-    before = harness.hashes(copy)
-    for file in ("dflash/training/telemetry.py", "dflash/features/queue.py", "train_drafter.py"):
+def test_an_edit_of_the_trainer_makes_no_evaluation_another_one_and_shows_in_a_training(copy: Path) -> None:
+    evaluation, training = harness.hashes(copy), harness.hashes(copy, without=())
+    edited = {"dflash/training/telemetry.py", "dflash/features/queue.py", "train_drafter.py"}
+    for file in edited:
         (copy / file).write_text((copy / file).read_text() + "\n# edited\n")
-    assert harness.hashes(copy) == before
+    assert harness.hashes(copy) == evaluation
+    after = harness.hashes(copy, without=())
+    assert {name for name in after if after[name] != training[name]} == edited
 
 
-def test_an_edit_of_a_metric_or_a_stray_module_in_a_room_is_seen(copy: Path) -> None:
+def test_an_edit_of_a_metric_or_a_stray_module_is_seen_and_data_beside_the_scripts_is_not(copy: Path) -> None:
     before = harness.hashes(copy)
-    (copy / "dflash/evaluation/metrics.py").write_text("# edited\n")
-    (copy / "dflash/target/statistics.py").write_text("# shadows\n")
+    (copy / "responses.jsonl").write_text("{}\n")
+    seen = {"dflash/evaluation/metrics.py", "dflash/target/statistics.py", "statistics.py"}
+    for file in seen:
+        (copy / file).write_text("# edited\n")
     after = harness.hashes(copy)
-    assert {name for name in after if after[name] != before.get(name)} == {
-        "dflash/evaluation/metrics.py",
-        "dflash/target/statistics.py",
-    }
+    assert {name for name in after if after[name] != before.get(name)} == seen
+
+
+def test_all_that_the_preflight_imports_promises_python_3_8() -> None:
+    texts = {name: (PAYLOADS / name).read_text() for name in imported(PAYLOADS, PREFLIGHT)}
+    assert [
+        n for n, text in texts.items() if "Python 3.8" not in text and not n.endswith("__init__.py")
+    ] == []

@@ -261,7 +261,7 @@ class Run:
             "training": self._training(),
             "gamma": self.trainer.recipe.gamma,
             "git_commit": git_commit(),
-            "harness": harness.hashes(),
+            "harness": harness.hashes(without=()),
         }
 
 

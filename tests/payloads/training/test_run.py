@@ -71,6 +71,9 @@ def test_a_checkpoint_says_what_it_is_and_carries_no_optimizer(train: Train, tmp
     assert saved["target"]["vocab_sha256"]
     assert saved["thinking"] is False
     assert saved["training"]["lr"] == 1.5e-3
+    assert {"train_drafter.py", "dflash/training/trainer.py", "dflash/data/seeds.py"} <= saved[
+        "harness"
+    ].keys()
     assert {t.dtype for t in saved["draft_state_dict"].values()} == {torch.bfloat16}
     assert "optimizer" not in saved
     assert "optimizer" in checkpoint.read(tmp_path / "run" / "step_2" / "trainer_state.pt")
