@@ -16,15 +16,24 @@ _SPLIT = 'host=$1; path=$2; shift 2; exec pct exec $host $path "$@"'
 # On each hop that is only passed through, as the parent of its ssh or pct: $1 is the hop's name. It names the hop on
 # stderr, so that a command that hangs tells how far it got. And it ends that ssh or pct once the login that started it
 # is gone (the parent of its session's leader changes): without a terminal both would stay for as long as they hang.
+# What watches is the child of what it may kill: while that is its parent, no other process has the number.
+# In /proc/PID/stat the name may hold anything, so that fields count from its last parenthesis.
 # No single quote, newline, `!` or backslash, so that each login shell reads it alike.
+_PARENT = '{ read -r p <%s && p=${p##*")" } && p=${p#* } && p=${p%%%% *}; } 2>/dev/null || p='
 _PASS_THROUGH = "; ".join(
     [
         'echo "hostkit-hop $1" >&2',
         "shift",
-        "o=",
-        "{ read -r a b c d e l r </proc/$$/stat; read -r a b c o r </proc/$l/stat; } 2>/dev/null",
-        '[ "$o" ] && (while sleep 2; do [ -d /proc/$$ ] || exit; p=; read -r a b c p r </proc/$l/stat; '
-        '[ "$p" = "$o" ] || kill -KILL $$; done) </dev/null >/dev/null 2>&1 & exec "$@"',
+        "l=",
+        '{ read -r l </proc/$$/stat && l=${l##*")" } && l=${l#* * * } && l=${l%% *}; } 2>/dev/null',
+        _PARENT % "/proc/$l/stat",
+        "o=$p",
+        'while [ "$o" ] && sleep 2',
+        "do " + _PARENT % "/proc/self/stat",
+        '[ "$p" = $$ ] || exit',
+        _PARENT % "/proc/$l/stat",
+        '[ "$p" = "$o" ] || kill -KILL $$',
+        'done </dev/null >/dev/null 2>&1 & exec "$@"',
     ]
 )
 CT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
