@@ -37,7 +37,6 @@ class Effect(BaseModel):
     limits: Limits | None = None
     gpus: tuple[int, ...] | Literal["none", "any"] = "none"
     identity: Identity | None = None
-    by_name: str | None = None  # the run that this step may touch, since the user named it (train-stop)
 
     @classmethod
     def reads(cls, host: str, path: str, *, size: int | None = None) -> Self:
@@ -65,9 +64,9 @@ class Effect(BaseModel):
         return cls(kind="spawns", host=host, argv=tuple(argv), limits=limits, gpus=gpus)
 
     @classmethod
-    def signals(cls, host: str, identity: Identity, *, by_name: str | None = None) -> Self:
+    def signals(cls, host: str, identity: Identity) -> Self:
         """Say that this one process (with its group) is signalled."""
-        return cls(kind="signals", host=host, identity=identity, by_name=by_name)
+        return cls(kind="signals", host=host, identity=identity)
 
 
 class PlanStep(BaseModel):

@@ -166,8 +166,6 @@ def check(plan: Plan, protected: Protected) -> None:
 
 
 def _check_one(step: PlanStep, effect: Effect, run: ProtectedRun, protected: Protected) -> None:
-    if effect.by_name == run.name:
-        return  # train-stop and request-checkpoint: by name, and by what the inventory declares
     same_machine = protected.machine(effect.host) == run.machine
     if effect.kind == "signals":
         if effect.identity is None or effect.identity.pid <= 1:

@@ -68,7 +68,7 @@ def guard(
     check(plan, protected)
     writes: dict[str, set[str]] = {}
     for _, effect in plan.effects():
-        if effect.kind == "writes" and effect.path is not None and effect.by_name is None:
+        if effect.kind == "writes" and effect.path is not None:
             writes.setdefault(effect.host, set()).add(effect.path)
     machines = {protected.machine(host) for host in writes}
     observed = set(runs)
@@ -108,7 +108,7 @@ def check_locations(plan: Plan, run: ProtectedRun, targets: dict[str, Locations]
         target = targets.get(effect.host)
         if effect.kind != "writes" or effect.path is None or target is None:
             continue
-        if effect.by_name == run.name or not target.same_kernel(files):
+        if not target.same_kernel(files):
             continue
         location = target.paths.get(effect.path)
         for path, theirs in files.paths.items():

@@ -79,12 +79,7 @@ def with_process(observation: Observation, group: Group) -> tuple[Verdict, tuple
         return Verdict.DEGRADED, (lost, lives, *_moves(move, limits.stall))
     workers = (count,) if group.expected and group.expected > 1 else ()
     if stopped:
-        pids = ", ".join(str(process.pid) for process in stopped)
-        stopped_how = "traced" if stopped[0].state == "t" else "stopped"
-        return Verdict.STALLED, (
-            f"process {pids} is {stopped_how} (state {stopped[0].state}): it does nothing until SIGCONT",
-            lives,
-        )
+        return Verdict.STALLED, (*(_stopped(process) for process in stopped), lives)
     if move.undated and (move.age is None or move.age > limits.stall):
         return Verdict.UNKNOWN, (*move.undated, lives, "no other sign of progress; ask again in a minute")
     if stepless and life <= limits.startup and observation.log.loss is None:
@@ -112,6 +107,12 @@ def with_process(observation: Observation, group: Group) -> tuple[Verdict, tuple
         )
     steps = ("no step could be read in the log",) if stepless else (f"step {observation.log.step}",)
     return Verdict.RUNNING, (lives, *_moves(move, limits.stall), *steps, *move.undated, *workers)
+
+
+def _stopped(process: ProcessFacts) -> str:
+    if process.state == "t":
+        return f"process {process.pid} is held by a tracer such as a debugger (state t)"
+    return f"process {process.pid} is stopped (state T): it does nothing until SIGCONT"
 
 
 def _blind(observation: Observation) -> str:

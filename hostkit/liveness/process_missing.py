@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from hostkit.formatting import age
@@ -10,11 +9,6 @@ from hostkit.liveness.observation import Observation
 from hostkit.liveness.readings import SKEW, ProcessFacts
 from hostkit.liveness.verdict import Verdict
 
-# these hold a log open, or wait, without being what is logged
-_WRAPPERS = re.compile(
-    r"-?(?:ba|da|z|k|mk|a|fi)?sh|tee|sudo|timeout|nohup|screen|tmux.*|script|ssh|sleep|tail|cat|logger|su"
-    r"|flock|tini|dumb-init|docker-init|catatonit|make|xargs|ts|systemd-cat|rotatelogs|multilog|svlogd|conmon"
-)
 _MENTIONS = "only mentions it"  # what the probe says of a process that does not run the script
 
 
@@ -78,8 +72,7 @@ def _doubts(observation: Observation) -> Iterator[str]:
     if gap:
         yield f"no process of the run is visible, but {gap}: log in as root or as the run's user"
     for process in facts.log.writers:
-        name = process.argv[0].rsplit("/", 1)[-1] if process.argv else process.comm
-        if not _WRAPPERS.fullmatch(name) and process.pid not in {title.pid for title in facts.titles}:
+        if not process.wrapper and process.pid not in {title.pid for title in facts.titles}:
             command = " ".join(process.argv)[:100]
             yield f"no process fits, yet process {process.pid} writes the log (is the inventory right?): {command}"
     if facts.log.error and not facts.log.missing and facts.log.origin == "inventory":

@@ -78,6 +78,9 @@ class ProcessFacts(Fact):
     how: Literal["argv", "pidfile", "record"] = "argv"
     why: str | None = None
     doubt: bool = False
+    wrapper: bool = (
+        False  # of what has the log open: starts others or holds their output, as shells and tee do
+    )
     comm: str = ""
     state: str = "S"
     session: int = 0

@@ -158,7 +158,10 @@ def _run(run: Dict[str, Any], rows: processes.Rows, now: Dict[str, Any]) -> Dict
         or _works_at(row["pid"], run)
         or _may_have_written(row, run, log["mtime"], now)
     ]
-    log["writers"] = [_process(dict(rows[pid], exe=processes.link(pid, "exe"))) for pid in writers[:4]]
+    log["writers"] = [
+        _process(dict(rows[pid], exe=processes.link(pid, "exe"), wrapper=processes.wraps(rows[pid])))
+        for pid in writers[:4]
+    ]
     # what was found may have ended while the rest was read
     gone = [pid for pid in pids if not _still(rows[pid])]
     return {

@@ -323,6 +323,21 @@ def _mentions(want: Wanted, row: Row) -> bool:
     return bool(word) and any(word in one for one in row["argv"])
 
 
+# these start the run and wait for it, or hold its log, and are not it
+WRAPPERS = set(
+    "sudo timeout nohup nice ionice env screen tmux setsid stdbuf time ssh su runuser doas script sleep tee tail cat "
+    "logger ts systemd-cat rotatelogs multilog svlogd conmon "
+    "lxc-attach pct strace flock tini dumb-init docker-init catatonit make xargs watch uv conda mamba micromamba "
+    "poetry pipenv systemd-run systemd-inhibit start-stop-daemon unbuffer".split()
+)
+
+
+def wraps(row: Row) -> bool:
+    """Whether a process only starts others and waits for them, or holds a log open, by its own name."""
+    name = os.path.basename((row["argv"] or [""])[0])
+    return bool(SHELL.fullmatch(name)) or name in WRAPPERS or name.startswith("tmux")
+
+
 def _take(found: Rows, rows: Rows, row: Row, want: Wanted, mine: Set[int]) -> None:
     """Take the process that a pidfile names, or what lives below it where that is a wrapper."""
     below = [one for one in rows.values() if row["pid"] in [one["pid"], *ancestors(rows, one["pid"])]]
@@ -337,14 +352,6 @@ def _take(found: Rows, rows: Rows, row: Row, want: Wanted, mine: Set[int]) -> No
             continue
         found[one["pid"]] = dict(one, role="trainer", how="pidfile")
         return
-
-
-# these start the run and wait for it, or hold its log, and are not it
-WRAPPERS = set(
-    "sudo timeout nohup nice ionice env screen tmux setsid stdbuf time ssh su runuser doas script sleep tee tail cat "
-    "lxc-attach pct strace flock tini dumb-init docker-init catatonit make xargs watch uv conda mamba micromamba "
-    "poetry pipenv systemd-run systemd-inhibit start-stop-daemon unbuffer".split()
-)
 
 
 def _pidfile(path: str, rows: Rows, mine: Set[int], now: Dict[str, float]) -> Dict[str, Any]:

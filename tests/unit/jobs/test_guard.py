@@ -99,7 +99,6 @@ ALLOWED = {
     "a job without GPUs and with a limit": Effect.spawns("ct200", ["x"], memory_bytes=GIB),
     "GPUs that the run has not": Effect.spawns("ct200", ["x"], gpus=(2, 3), memory_bytes=GIB),
     "GPUs of another machine": Effect.spawns("other", ["x"], gpus="any"),
-    "stopping the run by its name": Effect.signals("ct200", RUN, by_name="drafter"),
 }
 
 

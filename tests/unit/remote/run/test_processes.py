@@ -177,3 +177,15 @@ def test_what_was_noted_of_a_process_for_one_run_says_nothing_to_the_next(
     for first in ({"script": "/srv/a/train.py"}, {"script": "train.py", "args": ["b"]}):
         processes.find(rows, first, None, now)
         assert processes.find(rows, {"script": "other.py"}, None, now) == alone
+
+
+@pytest.mark.parametrize(
+    "argv", [["-bash"], ["/usr/bin/tee", "-a", "log"], ["tmux: server"], ["nice", *TRAIN], ["conmon"]]
+)
+def test_what_only_starts_the_run_or_holds_its_log_is_a_wrapper(argv: list[str]) -> None:
+    assert processes.wraps(row(FIRST, 1, argv))
+
+
+@pytest.mark.parametrize("argv", [TRAIN, [PY, "/v/bin/conda", "run", *TRAIN], ["wandb-core"], []])
+def test_what_may_be_the_run_itself_is_none(argv: list[str]) -> None:
+    assert not processes.wraps({**row(FIRST, 1, ["x"]), "argv": argv})
