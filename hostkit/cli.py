@@ -9,10 +9,14 @@ import sys
 from types import FrameType
 from typing import NoReturn
 
+_interrupted: list[int] = []  # signals that came
+
 
 def main() -> None:
     """Run the command line. What it needs is imported inside, so that Ctrl-C counts from the first moment."""
     try:
+        if signal.getsignal(signal.SIGINT) == signal.default_int_handler:  # ignored in the background
+            signal.signal(signal.SIGINT, _interrupt)
         for number in (signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) == signal.SIG_DFL:  # nohup has it ignored, and that stays
                 signal.signal(number, _end)
@@ -25,8 +29,12 @@ def main() -> None:
         from hostkit.tasks.catalogue import commands
 
         code = run(sys.argv[1:], commands)
-    except KeyboardInterrupt:
-        sys.exit(130)
+    except SystemExit:
+        raise
+    except BaseException as error:
+        if _interrupted or isinstance(error, KeyboardInterrupt):
+            sys.exit(130)  # amid the import of a compiled module Ctrl-C may come out as any error
+        raise
     _leave(code)
 
 
@@ -38,6 +46,12 @@ def _leave(code: int) -> NoReturn:
                 stream.flush()
     finally:
         os._exit(code)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    """Raise KeyboardInterrupt, and remember it."""
+    _interrupted.append(number)
+    signal.default_int_handler(number, frame)
 
 
 def _end(number: int, _frame: FrameType | None) -> None:

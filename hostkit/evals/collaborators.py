@@ -45,7 +45,9 @@ class HarnessHost(Protocol):
 
     def prompts_present(self) -> bool: ...
 
-    def install(self, state: HarnessState) -> None: ...
+    def install(self, state: HarnessState) -> tuple[str, ...]:
+        """Make the harness what it should be; return the edited files of an older one that stay beside it."""
+        ...
 
     def install_prompts(self) -> None: ...
 
@@ -132,8 +134,8 @@ class _Installed:
     def prompts_present(self) -> bool:
         return self._prompts.present(self._transport, self._host)
 
-    def install(self, state: HarnessState) -> None:
-        install_harness(self._transport, self._host, self._harness.files, self._folder, state)
+    def install(self, state: HarnessState) -> tuple[str, ...]:
+        return install_harness(self._transport, self._host, self._harness.files, self._folder, state)
 
     def install_prompts(self) -> None:
         self._prompts.install(self._transport, self._host)

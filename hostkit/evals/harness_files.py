@@ -156,10 +156,14 @@ def compare_harness(
 
 def install_harness(
     transport: Transport, host: Host, files: HarnessFiles, folder: str, state: HarnessState
-) -> None:
-    """Install what is wanted, with the manifest, and remove what an older hostkit installed and nobody changed."""
+) -> tuple[str, ...]:
+    """Install what is wanted, with the manifest, and remove what an older hostkit installed and nobody changed.
+
+    Returns what of an older hostkit stays, since it was edited on the host.
+    """
     data = {name: files.data[name] for name in state.wanted} | {MANIFEST: files.manifest}
-    install_files(transport, host, data, folder, remove=state.dropped)
+    installed = install_files(transport, host, data, folder, remove=state.dropped)
+    return tuple(sorted(set(state.dropped) - set(installed.removed)))
 
 
 def _installed(file: dict[str, Any] | None) -> dict[str, str]:

@@ -127,7 +127,11 @@ class Preparation:
             if not found.ready:
                 files = [*found.wanted, *found.dropped]
                 self.record_action("install", folder=self._work.paths.harness, files=files)
-                host.install(found)
+                edited = host.install(found)
+                if edited:
+                    self._steps.note(
+                        [f"edited files of an older hostkit lie beside the harness: {', '.join(edited)}"]
+                    )
                 step.message = step.message.replace("to install", "installed").replace("to remove", "removed")
             if not prompts:
                 self.record_action(

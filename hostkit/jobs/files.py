@@ -16,12 +16,13 @@ from hostkit.transport.base import Transport
 
 
 class Installed(BaseModel):
-    """Which files were written, and which stood there already with the same content."""
+    """Which files were written, which stood there already with the same content, and which were taken away."""
 
     model_config = ConfigDict(frozen=True)
 
     written: tuple[str, ...]
     kept: tuple[str, ...]
+    removed: tuple[str, ...] = ()
 
 
 def install_files(
@@ -54,7 +55,7 @@ def install_files(
         stdin=b"".join(files.values()),
         timeout=300.0,
     )
-    return Installed(written=tuple(reply["written"]), kept=tuple(reply["kept"]))
+    return Installed.model_validate(reply)
 
 
 def check_name(name: str) -> None:

@@ -218,7 +218,10 @@ def _step(
     line: str, record: dict[str, Any] | None, shape: _Shape, *, has_loss: bool
 ) -> tuple[str, int, int | None] | None:
     if record is not None:
-        value = _whole(_keyed(record, shape.step_keys))
+        named = _keyed(record, shape.step_keys)
+        value = _whole(named)
+        if value is None and isinstance(named, float):
+            return None  # 1e999: the first digits of its text are no step
         if value is not None:
             return "named", value, _whole(_keyed(record, ("total_steps", "max_steps", "total")))
     if shape.step is not None:

@@ -26,7 +26,7 @@ def show_overview(console: Console, seen: Overview) -> None:
     console.print(Text(head, style="bold"))
     if not count:
         console.print(
-            "no file there matches `root` and `pattern` of the run's `checkpoints:` in the inventory"
+            "nothing saved yet, or `root` and `pattern` of the run's `checkpoints:` in the inventory do not match"
             if seen.declared
             else f"the inventory does not say where {seen.run} saves: declare `checkpoints:` with a `root` for it"
         )

@@ -59,8 +59,9 @@ def _up(session: Session, *, keep: bool, tour: bool) -> Outcome:
     requirements.check()
     narrator = Narrator(console(stderr=session.json), quiet=session.quiet)
     if others := lifecycle.left_over():
-        names = ", ".join(str(root.path) for root in others)
-        narrator.say(f"Still there from before: {names}. `hostkit practice --down` ends and removes them.")
+        narrator.say("Fleets of this account are still up, perhaps from another session. To end one:")
+        for root in others:
+            narrator.say(f"  hostkit practice --down -i {root.inventory}")
     settings = Settings()
     kept = False
     with _interruptible(session.timeout):

@@ -32,8 +32,8 @@ def bench(tmp_path):
 
         def bring(files, *, update=False):
             state = compare_harness(transport, host, files, str(folder), update=update)
-            if not state.ready:
-                install_harness(transport, host, files, str(folder), state)
+            edited = () if state.ready else install_harness(transport, host, files, str(folder), state)
+            assert set(edited) == {name for name in state.dropped if (folder / name).exists()}
             return state
 
         def drifted(files):

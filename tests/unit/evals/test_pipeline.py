@@ -96,8 +96,9 @@ class World:
     def prompts_present(self) -> bool:
         return True
 
-    def install(self, _state: HarnessState) -> None:
+    def install(self, state: HarnessState) -> tuple[str, ...]:
         self._did("install")
+        return tuple(name for name in state.dropped if name.startswith("edited"))
 
     def install_prompts(self) -> None:
         self._did("install prompts")

@@ -33,6 +33,7 @@ LOG = Log()
         ("Epoch 3:  42%|####      | 4.00k/10.0k [01:02<02:00, loss=2.1]", 4000, 10000),
         ("4000/10000 loss 2.1", 4000, 10000),
         ("eval at step 4000 loss 2.1", 4000, None),
+        ('{"step": 1e999, "loss": 2.1}', None, None),
         ("resuming from step 2000", None, None),
         ("next checkpoint at step 6000", None, None),
         ("saved /workspace/checkpoints/step_4000/checkpoint.pt", None, None),

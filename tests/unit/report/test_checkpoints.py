@@ -115,7 +115,7 @@ def test_the_reason_stands_beside_the_row_where_there_is_room_and_below_it_where
 
 def test_a_run_without_declared_checkpoints_is_told_what_to_declare() -> None:
     assert "declare `checkpoints:` with a `root`" in shown(seen(rows=(), declared=False), 100)
-    assert "matches `root` and `pattern`" in shown(seen(rows=()), 100)
+    assert "nothing saved yet, or `root` and `pattern`" in shown(seen(rows=()), 100)
 
 
 def test_nothing_is_said_of_retention_and_of_results_where_nothing_is_known() -> None:

@@ -190,6 +190,25 @@ main()
     assert (done.returncode, done.stderr) == (130, b"")
 
 
+def test_an_interrupt_that_an_import_turns_into_another_error_is_one_all_the_same():
+    code = """
+import os, signal, sys
+class Stop:
+    def find_spec(self, name, path=None, target=None):
+        if name.startswith("hostkit.tasks"):
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+                signal.pause()
+            except KeyboardInterrupt:
+                raise BaseException("a compiled module cannot be imported") from None
+sys.meta_path.insert(0, Stop())
+from hostkit.cli import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60)
+    assert (done.returncode, done.stderr) == (130, b"")
+
+
 def test_a_reader_that_goes_away_is_no_error():
     reading, writing = os.pipe()
     os.close(reading)
